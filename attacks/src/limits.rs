@@ -1,0 +1,337 @@
+//! Using up what is counted: processes, descriptors, files, disk, processor time; and staying after the end.
+
+use crate::files::Scratch;
+use crate::memory::{MIB, fill, grown, judge, tried};
+use crate::sys::{
+    Errno, address, args, cpu_time, die_with_parent, exit_now, fork, in_child, kill, raise_soft_limit, raw,
+    reap, room_for, text,
+};
+use crate::{Case, Context, Outcome, case, none_found};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+pub(crate) static CASES: &[Case] = &[
+    case("fork-bomb", "limits", "Makes processes until there are no more", PIDS, fork_bomb),
+    case("thread-bomb", "limits", "Makes threads until there are no more", PIDS, thread_bomb),
+    case("zombies", "limits", "Leaves up to 10,000 ended processes uncollected", PIDS, zombies),
+    case(
+        "descriptor-fill",
+        "limits",
+        "Opens descriptors until there are no more",
+        &["rlimits"],
+        descriptor_fill,
+    ),
+    case("disk-fill-tmp", "limits", "Writes to /tmp beyond the disk limit", DISK, |c| disk_fill(c, "/tmp")),
+    case("disk-fill-home", "limits", "Writes to its home beyond the disk limit", DISK, |c| {
+        disk_fill(c, if fs::metadata("/home/agent").is_ok() { "/home/agent" } else { "/var/tmp" })
+    }),
+    case(
+        "disk-fill-fallocate",
+        "limits",
+        "Reserves more of the disk than the limit, without writing",
+        DISK,
+        fallocate,
+    ),
+    case("inode-fill", "limits", "Makes empty files beyond the limit", DISK, inode_fill),
+    case("cpu-spin", "limits", "Spins in more threads than it has processors", &["cpu"], cpu_spin),
+    case("raise-rlimits", "limits", "Raises its hard limits", &["caps", "rlimits"], |_| raise_rlimits()),
+    case("oom-score", "limits", "Makes itself the last to be killed for memory", &["caps", "proc"], |_| {
+        oom_score()
+    }),
+    case(
+        "daemon-left-behind",
+        "limits",
+        "Leaves a daemon that writes a marker if it survives",
+        &["pidns"],
+        daemon,
+    ),
+];
+
+const PIDS: &[&str] = &["pids", "rlimits"];
+const DISK: &[&str] = &["disk", "memory"];
+
+/// Whatever the room was promised, a probe makes no more than this: it may be running outside.
+const MOST_PROCESSES: u64 = 3000;
+
+/// Makes children until the kernel refuses or there are `most`; then ends and collects them all.
+fn children(most: u64, body: fn()) -> (u64, Option<Errno>) {
+    let deadline = Instant::now() + Duration::from_millis(3500);
+    let mut made = Vec::new();
+    let mut refusal = None;
+    while (made.len() as u64) < most && Instant::now() < deadline {
+        match fork() {
+            Ok(0) => {
+                die_with_parent();
+                body();
+                exit_now(0);
+            }
+            Ok(pid) => made.push(pid),
+            Err(errno) => {
+                refusal = Some(errno);
+                break;
+            }
+        }
+    }
+    for pid in &made {
+        kill(*pid, libc::SIGKILL).ok();
+    }
+    for pid in &made {
+        reap(*pid, 0);
+    }
+    (made.len() as u64, refusal)
+}
+
+fn judge_count(made: u64, limit: u64, refusal: Option<Errno>) -> Outcome {
+    match refusal {
+        _ if made > limit => Outcome::Breached(format!("made {made}, the limit is {limit}")),
+        Some(errno) => Outcome::Held(format!("{errno} after {made}, the limit is {limit}")),
+        None => Outcome::Skipped(format!("made only {made} in the time, the limit is {limit}")),
+    }
+}
+
+fn fork_bomb(context: &Context) -> Outcome {
+    let Some(limit) = context.pids_limit else { return Outcome::Skipped("no pids limit".to_owned()) };
+    let sleep = || {
+        // Ends by itself soon, should the probe be gone.
+        raw(libc::SYS_alarm, args(&[6])).ok();
+        raw(libc::SYS_pause, args(&[])).ok();
+    };
+    let most = (4 * limit).min(MOST_PROCESSES);
+    let (made, refusal) = children(most, sleep);
+    judge_count(made, limit, refusal)
+}
+
+fn thread_bomb(context: &Context) -> Outcome {
+    let Some(limit) = context.pids_limit else { return Outcome::Skipped("no pids limit".to_owned()) };
+    let most = (4 * limit).min(MOST_PROCESSES);
+    // In a child: its end takes all threads with it.
+    let child = in_child(Duration::from_millis(4000), |voice| {
+        for count in 1..=most {
+            let sleep = || std::thread::sleep(Duration::from_secs(5));
+            match std::thread::Builder::new().stack_size(16 * 1024).spawn(sleep) {
+                Ok(_) => voice.say(count),
+                Err(error) => {
+                    voice.say(format_args!("no {}", Errno::from(error).0));
+                    break;
+                }
+            }
+        }
+    });
+    match child {
+        Err(errno) => Outcome::Skipped(format!("no child to try in: {errno}")),
+        Ok(child) => {
+            let made = child.said.lines().filter_map(|line| line.parse().ok()).next_back().unwrap_or(0);
+            let refusal =
+                child.said.lines().find_map(|line| line.strip_prefix("no ")?.parse().ok()).map(Errno);
+            judge_count(made, limit, refusal)
+        }
+    }
+}
+
+fn zombies(context: &Context) -> Outcome {
+    let Some(limit) = context.pids_limit else { return Outcome::Skipped("no pids limit".to_owned()) };
+    let most = (4 * limit).min(10_000);
+    let (made, refusal) = children(most, || {});
+    if made == 10_000 && limit >= 10_000 {
+        return Outcome::Held(format!("10,000 were made and collected, the limit is {limit}"));
+    }
+    judge_count(made, limit, refusal)
+}
+
+fn descriptor_fill(context: &Context) -> Outcome {
+    let Some(limit) = context.open_files else {
+        return Outcome::Skipped("no limit of descriptors".to_owned());
+    };
+    if limit > 1 << 20 {
+        return Outcome::Skipped(format!("{limit} is more than a probe should try"));
+    }
+    let child = in_child(Duration::from_millis(4000), |voice| {
+        raise_soft_limit(libc::RLIMIT_NOFILE as usize).ok();
+        let refused = (0..limit + 64).find_map(|count| match raw(libc::SYS_dup, args(&[0])) {
+            Ok(_) => None,
+            Err(errno) => Some((count, errno)),
+        });
+        let (count, errno) = refused.unwrap_or((limit + 64, Errno(0)));
+        voice.say(format_args!("{count} {}", errno.0));
+    });
+    let said = match child {
+        Err(errno) => return Outcome::Skipped(format!("no child to try in: {errno}")),
+        Ok(child) => child.said,
+    };
+    let mut numbers = said.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(made), _) if made > limit => Outcome::Breached(format!("opened {made}, the limit is {limit}")),
+        (Some(made), Some(errno)) => Outcome::Held(format!("{} after {made}", Errno(errno as i32))),
+        _ => Outcome::Skipped("the child did not say".to_owned()),
+    }
+}
+
+fn disk_fill(context: &Context, place: &str) -> Outcome {
+    let limit = match tried(context.disk_limit) {
+        Err(outcome) => return outcome,
+        Ok(limit) => limit,
+    };
+    let Some(scratch) = Scratch::below(place) else {
+        return Outcome::Skipped(format!("nothing can be made in {place}"));
+    };
+    let goal = (limit + limit / 2).div_ceil(MIB);
+    let path = scratch.path("fill");
+    judge(limit, grown(|voice| fill(&mut File::create_new(&path)?, goal, voice)))
+}
+
+fn fallocate(context: &Context) -> Outcome {
+    let limit = match tried(context.disk_limit) {
+        Err(outcome) => return outcome,
+        Ok(limit) => limit,
+    };
+    let Some(scratch) = Scratch::in_tmp() else {
+        return Outcome::Skipped("nothing can be made in /tmp".to_owned());
+    };
+    let path = scratch.path("fill");
+    let grown = grown(|voice| {
+        let file = File::create_new(&path)?;
+        let step = (limit / 16).max(MIB) as usize;
+        for count in 0..24 {
+            raw(libc::SYS_fallocate, args(&[file.as_raw_fd() as usize, 0, count * step, step]))?;
+            voice.say((count + 1) as u64 * step as u64 / MIB);
+        }
+        Ok(())
+    });
+    judge(limit, grown)
+}
+
+fn inode_fill(context: &Context) -> Outcome {
+    let Some(limit) = context.inode_limit else { return Outcome::Skipped("no limit of files".to_owned()) };
+    if limit > 200_000 {
+        return Outcome::Skipped(format!("{limit} is more than a probe should try"));
+    }
+    let Some(scratch) = Scratch::in_tmp() else {
+        return Outcome::Skipped("nothing can be made in /tmp".to_owned());
+    };
+    let deadline = Instant::now() + Duration::from_millis(2500);
+    let most = limit + limit / 2;
+    let (mut made, mut refusal) = (0, None);
+    while made < most && Instant::now() < deadline {
+        match File::create_new(scratch.path(&made.to_string())) {
+            Ok(_) => made += 1,
+            Err(error) => {
+                refusal = Some(Errno::from(error));
+                break;
+            }
+        }
+    }
+    judge_count(made, limit + limit / 4, refusal)
+}
+
+fn cpu_spin(context: &Context) -> Outcome {
+    let Some(promised) = context.cpus_milli else {
+        return Outcome::Skipped("no limit of processors".to_owned());
+    };
+    let machine = std::thread::available_parallelism().map_or(1, |count| count.get() as u64) * 1000;
+    if promised * 135 / 100 >= machine {
+        return Outcome::Skipped(format!(
+            "{promised} of {machine} thousandths cannot be exceeded enough to tell"
+        ));
+    }
+    let threads = (promised / 1000 + 2).min(64);
+    let child = in_child(Duration::from_millis(3000), |voice| {
+        let begin = Instant::now();
+        let until = begin + Duration::from_secs(1);
+        let spin = move || while Instant::now() < until {};
+        let spinning: Vec<_> =
+            (1..threads).filter_map(|_| std::thread::Builder::new().spawn(spin).ok()).collect();
+        spin();
+        for thread in spinning {
+            let _ = thread.join();
+        }
+        let share = cpu_time().as_millis() as u64 * 1000 / begin.elapsed().as_millis().max(1) as u64;
+        voice.say(share);
+    });
+    match child.map(|child| child.said.trim().parse::<u64>()) {
+        Ok(Ok(share)) if share > promised * 135 / 100 => {
+            Outcome::Breached(format!("used {share} thousandths of {promised}"))
+        }
+        Ok(Ok(share)) => Outcome::Held(format!("used {share} thousandths of {promised}")),
+        Ok(Err(_)) => Outcome::Skipped("the child did not say".to_owned()),
+        Err(errno) => Outcome::Skipped(format!("no child to try in: {errno}")),
+    }
+}
+
+fn raise_rlimits() -> Outcome {
+    let mut won = Vec::new();
+    let names = [
+        ("NOFILE", libc::RLIMIT_NOFILE as usize),
+        ("NPROC", libc::RLIMIT_NPROC as usize),
+        ("CORE", libc::RLIMIT_CORE as usize),
+        ("NICE", libc::RLIMIT_NICE as usize),
+        ("RTPRIO", libc::RLIMIT_RTPRIO as usize),
+    ];
+    for (name, which) in names {
+        let mut limit = [0u64; 2];
+        raw(libc::SYS_prlimit64, args(&[0, which, 0, room_for(&mut limit)])).ok();
+        if limit[1] == u64::MAX {
+            // Processes may be counted by a cgroup alone; nothing else takes the place of the others.
+            if name != "NPROC" {
+                won.push(format!("RLIMIT_{name} has no hard limit"));
+            }
+            continue;
+        }
+        let more = [limit[0], limit[1] + 1];
+        if raw(libc::SYS_prlimit64, args(&[0, which, address(&more), 0])).is_ok() {
+            won.push(format!("raised RLIMIT_{name}"));
+        }
+    }
+    none_found(won, "EPERM")
+}
+
+fn oom_score() -> Outcome {
+    let now: i32 = fs::read_to_string("/proc/self/oom_score_adj")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    let lower = (now - 1).max(-1000);
+    match fs::write("/proc/self/oom_score_adj", lower.to_string()) {
+        Ok(()) => Outcome::Breached(format!("lowered its score from {now} to {lower}")),
+        Err(error) => Outcome::Held(Errno::from(error).to_string()),
+    }
+}
+
+/// Leaves the session, the group and the parent, ignores what it can, and writes after two seconds. It cannot say
+/// itself whether the wall holds: its runner ends the command and looks for the marker.
+fn daemon(context: &Context) -> Outcome {
+    let marker =
+        context.daemon_marker.clone().unwrap_or_else(|| "/workspace/attack-daemon-marker".to_owned());
+    match fork() {
+        Err(errno) => return Outcome::Skipped(format!("no child to try in: {errno}")),
+        Ok(0) => {
+            raw(libc::SYS_setsid, args(&[])).ok();
+            if let Ok(0) = fork() {
+                linger(&marker);
+            }
+            exit_now(0);
+        }
+        Ok(pid) => {
+            reap(pid, 0);
+        }
+    }
+    Outcome::Held(format!("left behind; it writes {marker} in two seconds if it lives"))
+}
+
+fn linger(marker: &str) -> ! {
+    let ignore = [1usize, 0, 0, 0]; // SIG_IGN
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGPIPE] {
+        raw(libc::SYS_rt_sigaction, args(&[signal as usize, address(&ignore), 0, 8])).ok();
+    }
+    raw(libc::SYS_prctl, args(&[libc::PR_SET_NAME as usize, text(c"attack-daemon")])).ok();
+    // Nobody should wait for the end of a pipe that only the daemon still holds.
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        for fd in 0..3 {
+            raw(libc::SYS_dup3, args(&[null.as_raw_fd() as usize, fd, 0])).ok();
+        }
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    fs::write(marker, "the daemon outlived its command\n").ok();
+    std::thread::sleep(Duration::from_secs(3));
+    exit_now(0)
+}

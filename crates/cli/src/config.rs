@@ -1,0 +1,60 @@
+//! Defaults from a file: `$WORKROOM_CONFIG`, else `~/.config/workroom/config.toml`, else
+//! `/etc/workroom/config.toml`. The first that exists is read.
+
+use serde::Deserialize;
+use std::path::PathBuf;
+use workroom_types::RoomError;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) run: RunDefaults,
+}
+
+/// What `workroom run` does unless its options say otherwise.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RunDefaults {
+    pub(crate) memory: Option<String>,
+    pub(crate) cpus: Option<String>,
+    pub(crate) pids: Option<u64>,
+    pub(crate) disk: Option<String>,
+    pub(crate) timeout: Option<String>,
+    /// Read-only host paths, as `--ro` takes them.
+    pub(crate) ro: Vec<String>,
+    /// `K=V`, as `--env` takes them.
+    pub(crate) env: Vec<String>,
+}
+
+pub(crate) fn load() -> Result<Config, RoomError> {
+    let named = std::env::var_os("WORKROOM_CONFIG").map(PathBuf::from);
+    let home = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))
+        .map(|dir| dir.join("workroom/config.toml"));
+    let must_exist = named.is_some();
+    let candidates = match named {
+        Some(path) => vec![path],
+        None => home.into_iter().chain([PathBuf::from("/etc/workroom/config.toml")]).collect(),
+    };
+    for path in candidates {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => continue,
+            Err(error) => {
+                return Err(RoomError::invalid(
+                    format!("the configuration {} cannot be read: {error}", path.display()),
+                    "mend it or unset WORKROOM_CONFIG",
+                ));
+            }
+        };
+        return toml::from_str(&text).map_err(|error| {
+            let reason = error.message().lines().next().unwrap_or_default().to_owned();
+            RoomError::invalid(
+                format!("the configuration {} is wrong: {reason}", path.display()),
+                "docs/reference/configuration.md shows every key",
+            )
+        });
+    }
+    Ok(Config::default())
+}

@@ -1,0 +1,59 @@
+//! The `workroom` binary: one file per verb.
+#![forbid(unsafe_code)]
+
+mod capture;
+mod config;
+mod plan;
+mod relay;
+mod result;
+mod run;
+mod screen;
+mod stream;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What `workroom` ends with when it could not do what it was asked to.
+const EXIT_FAULT: u8 = 125;
+
+#[derive(Parser)]
+#[command(name = "workroom", version, about = "Private computers for AI agents, on a plain Linux box")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run one command in a fresh room and end the room with it
+    Run(Box<run::Options>),
+}
+
+fn main() -> ExitCode {
+    // First of all, before anything is allocated or opened: a spawner is a clean copy of this program.
+    workroom_room::run_if_spawner();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse_arguments(&error),
+    };
+    match cli.verb {
+        Verb::Run(options) => run::run(*options),
+    }
+}
+
+/// Help goes out as it is; a mistake becomes one sentence.
+fn refuse_arguments(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(EXIT_FAULT) } else { ExitCode::SUCCESS };
+    }
+    let text = error.to_string();
+    let sentence: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let sentence = sentence.join(" ");
+    eprintln!("workroom: {}; see `workroom run --help`", sentence.trim_start_matches("error: "));
+    ExitCode::from(EXIT_FAULT)
+}

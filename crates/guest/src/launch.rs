@@ -1,0 +1,172 @@
+//! One command, from its spec to `execve`: what happens between clone and the program's first instruction.
+
+use rustix::io::Errno;
+use rustix::process::{Gid, Resource, Rlimit, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use workroom_proto::{LaunchError, LaunchStage};
+use workroom_sys::clone::{CloneFlags, clone_process};
+use workroom_sys::exec::{ExecStrings, close_from_on_exec, execve, place_fd, take_terminal};
+use workroom_sys::seccomp::Instruction;
+use workroom_types::CommandSpec;
+
+/// What every command of a room has in common.
+pub(crate) struct LaunchRules {
+    pub(crate) birth_group: Option<OwnedFd>,
+    pub(crate) seccomp_command: Option<Vec<Instruction>>,
+    pub(crate) switches_users: bool,
+    pub(crate) drop_capabilities: bool,
+    pub(crate) resource_limits: Vec<(Resource, u64)>,
+    /// A pipe on which a command that could not start says why; closed by exec.
+    pub(crate) complaint_read: OwnedFd,
+    pub(crate) complaint_write: OwnedFd,
+}
+
+impl LaunchRules {
+    pub(crate) fn complaint_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
+    }
+}
+
+/// Starts the command and returns its pid once its program runs.
+pub(crate) fn launch(
+    rules: &LaunchRules,
+    spec: &CommandSpec,
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<i32, LaunchError> {
+    let failed = |stage, errno: i32| LaunchError { stage, errno };
+    let invalid = |_| failed(LaunchStage::Execute, Errno::INVAL.raw_os_error());
+    let strings = |list: &[Vec<u8>]| list.iter().cloned().map(CString::new).collect::<Result<Vec<_>, _>>();
+    let programs = candidates(spec).map_err(invalid)?;
+    let argv_strings = strings(&spec.argv).map_err(invalid)?;
+    let script_argv = ExecStrings::new(
+        [c"/bin/sh".to_owned()].into_iter().chain(argv_strings.iter().cloned()).collect(),
+    );
+    let argv = ExecStrings::new(argv_strings);
+    let env = ExecStrings::new(strings(&spec.env).map_err(invalid)?);
+    let cwd = CString::new(spec.cwd.clone()).map_err(invalid)?;
+
+    let birth = rules.birth_group.as_ref().map(AsFd::as_fd);
+    let flags = CloneFlags::PARENT.and(CloneFlags::VFORK);
+    let cloned = clone_process(flags, birth, || {
+        let LaunchError { stage, errno } = become_command(rules, spec, stdio, &cwd, &programs, &argv, &script_argv, &env);
+        let mut complaint = [stage as u8, 0, 0, 0, 0];
+        complaint[1..].copy_from_slice(&errno.to_ne_bytes());
+        let _ = rustix::io::write(&rules.complaint_write, &complaint);
+        127
+    })
+    .map_err(|error| failed(LaunchStage::Clone, error.raw_os_error().unwrap_or(0)))?;
+
+    // The clone call returned because the child executed its program or ended, so a complaint is here
+    // already or never comes.
+    let mut complaint = [0u8; 5];
+    match rustix::io::read(&rules.complaint_read, &mut complaint) {
+        Ok(5) => {
+            const STAGES: [LaunchStage; 5] = [
+                LaunchStage::Clone,
+                LaunchStage::Identity,
+                LaunchStage::WorkingDirectory,
+                LaunchStage::Walls,
+                LaunchStage::Execute,
+            ];
+            let stage = STAGES.get(usize::from(complaint[0])).copied().unwrap_or(LaunchStage::Execute);
+            let errno = i32::from_ne_bytes([complaint[1], complaint[2], complaint[3], complaint[4]]);
+            Err(failed(stage, errno))
+        }
+        _ => Ok(cloned.pid),
+    }
+}
+
+/// Runs in the new process; returns only if it could not become the command. Allocates nothing.
+#[allow(clippy::too_many_arguments)] // everything is prepared before the clone, so it all comes in from there
+fn become_command(
+    rules: &LaunchRules,
+    spec: &CommandSpec,
+    stdio: [BorrowedFd<'_>; 3],
+    cwd: &CString,
+    programs: &[CString],
+    argv: &ExecStrings,
+    script_argv: &ExecStrings,
+    env: &ExecStrings,
+) -> LaunchError {
+    let attempt = || -> Result<(), (LaunchStage, io::Error)> {
+        let identity = |error: io::Error| (LaunchStage::Identity, error);
+        let os = |error: Errno| identity(error.into());
+        rustix::process::setsid().map_err(os)?;
+        // The stdio descriptors are all above 2: the launcher's own 0, 1 and 2 are /dev/null.
+        for (target, source) in stdio.iter().enumerate() {
+            place_fd(source.as_raw_fd(), target as i32).map_err(identity)?;
+        }
+        if spec.terminal.is_some() {
+            take_terminal(0).map_err(identity)?;
+        }
+        close_from_on_exec(3).map_err(identity)?;
+        workroom_sys::signal::reset_all();
+        for &(resource, limit) in &rules.resource_limits {
+            let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+            rustix::process::setrlimit(resource, limit).map_err(os)?;
+        }
+        if rules.switches_users {
+            let (uid, gid) = (Uid::from_raw(spec.user.id()), Gid::from_raw(spec.user.id()));
+            rustix::thread::set_thread_groups(&[]).map_err(os)?;
+            rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(os)?;
+            rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(os)?;
+        }
+        if rules.drop_capabilities {
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            rustix::thread::set_capabilities(None, sets).map_err(os)?;
+        }
+        // After the switch of user, so that a directory the user may not enter is refused.
+        rustix::process::chdir(cwd.as_c_str()).map_err(|e| (LaunchStage::WorkingDirectory, e.into()))?;
+        if let Some(filter) = &rules.seccomp_command {
+            workroom_sys::seccomp::install(filter).map_err(|e| (LaunchStage::Walls, e))?;
+        }
+        Err((LaunchStage::Execute, execute(programs, argv, script_argv, env)))
+    };
+    let (stage, error) = match attempt() {
+        Ok(()) => (LaunchStage::Execute, io::Error::from(io::ErrorKind::Other)),
+        Err(failure) => failure,
+    };
+    LaunchError { stage, errno: error.raw_os_error().unwrap_or(0) }
+}
+
+/// Tries each candidate as a shell would: a missing one is passed over, one that may not be executed is
+/// remembered, and a file that is no binary is given to `/bin/sh`.
+fn execute(
+    programs: &[CString],
+    argv: &ExecStrings,
+    script_argv: &ExecStrings,
+    env: &ExecStrings,
+) -> io::Error {
+    let mut outcome = io::Error::from(Errno::NOENT);
+    for program in programs {
+        let error = execve(program, argv, env);
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::NOTDIR) => {}
+            Some(Errno::NOEXEC) => return execve(c"/bin/sh", script_argv, env),
+            Some(Errno::ACCESS) => outcome = error,
+            _ => return error,
+        }
+    }
+    outcome
+}
+
+/// Where the program may be: itself if it names a path, else in each directory of the command's own PATH.
+fn candidates(spec: &CommandSpec) -> Result<Vec<CString>, std::ffi::NulError> {
+    let name = spec.argv.first().map(Vec::as_slice).unwrap_or_default();
+    if name.is_empty() || name.contains(&b'/') {
+        return Ok(vec![CString::new(name)?]);
+    }
+    let path = spec.env.iter().find_map(|entry| entry.strip_prefix(b"PATH=".as_slice()));
+    path.unwrap_or(b"/usr/bin:/bin")
+        .split(|&byte| byte == b':')
+        .map(|dir| {
+            let dir = if dir.is_empty() { b"." } else { dir };
+            CString::new([dir, b"/", name].concat())
+        })
+        .collect()
+}

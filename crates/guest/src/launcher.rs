@@ -1,0 +1,113 @@
+//! The launcher: stands behind the room's inner walls and starts commands there.
+
+use crate::launch::{LaunchRules, launch};
+use crate::{Walls, WorkGroup};
+use rustix::io::Errno;
+use rustix::process::Resource;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use workroom_proto::{Channel, FromLauncher, Received, ToLauncher};
+
+pub(crate) struct Launcher {
+    pub(crate) channel: Channel,
+    pub(crate) walls: Walls,
+    pub(crate) work: WorkGroup,
+    pub(crate) switches_users: bool,
+    pub(crate) resource_limits: Vec<(Resource, u64)>,
+}
+
+/// Enters the walls, says so, and serves until the guest is gone.
+pub(crate) fn run(launcher: Launcher) -> i32 {
+    let Launcher { channel, mut walls, work, switches_users, resource_limits } = launcher;
+    let rules = match enter(&mut walls, &work, switches_users) {
+        Ok((complaint_read, complaint_write)) => LaunchRules {
+            birth_group: work.birth,
+            seccomp_command: walls.seccomp_command,
+            switches_users,
+            drop_capabilities: walls.drop_capabilities,
+            resource_limits,
+            complaint_read,
+            complaint_write,
+        },
+        Err((wall, error)) => {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let _ = channel.send(&FromLauncher::WallFailed { wall: wall.into(), errno }, &[]);
+            return 1;
+        }
+    };
+    drop(work.join);
+    if channel.send(&FromLauncher::Ready, &[]).is_err() {
+        return 1;
+    }
+    while let Ok(Received::Message(ToLauncher::Launch { command, spec }, fds)) = channel.receive() {
+        let answer = match fds.as_slice() {
+            [stdin, stdout, stderr] => {
+                launch(&rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])
+            }
+            _ => Err(workroom_proto::LaunchError {
+                stage: workroom_proto::LaunchStage::Clone,
+                errno: Errno::BADF.raw_os_error(),
+            }),
+        };
+        let answer = match answer {
+            Ok(pid) => FromLauncher::Launched { command, pid },
+            Err(error) => FromLauncher::NotLaunched { command, error },
+        };
+        if channel.send(&answer, &[]).is_err() {
+            break;
+        }
+    }
+    0
+}
+
+/// Enters every inner wall, outermost first, each needing what the next ones take away.
+fn enter(
+    walls: &mut Walls,
+    work: &WorkGroup,
+    switches_users: bool,
+) -> Result<(OwnedFd, OwnedFd), (&'static str, io::Error)> {
+    let at = |wall: &'static str| move |error: io::Error| (wall, error);
+    let os = |wall: &'static str| move |error: Errno| (wall, io::Error::from(error));
+    for procs in &work.join {
+        rustix::io::write(procs, b"0").map_err(os("cgroup"))?;
+    }
+    let complaint = LaunchRules::complaint_pipe().map_err(at("pipe"))?;
+    if walls.no_new_privs {
+        rustix::thread::set_no_new_privs(true).map_err(os("no_new_privs"))?;
+    }
+    if walls.drop_capabilities {
+        limit_capabilities(switches_users).map_err(at("capabilities"))?;
+    }
+    if let Some(restrict) = walls.landlock.take() {
+        restrict().map_err(at("landlock"))?;
+    }
+    if let Some(filter) = walls.seccomp.take() {
+        workroom_sys::seccomp::install(&filter).map_err(at("seccomp"))?;
+    }
+    Ok(complaint)
+}
+
+/// Empties the bounding, inheritable and ambient sets for good, and keeps only what switching users takes.
+fn limit_capabilities(switches_users: bool) -> io::Result<()> {
+    for bit in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // Past the last capability that this kernel knows.
+            Err(Errno::INVAL) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match rustix::thread::clear_ambient_capability_set() {
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let keep = if switches_users {
+        CapabilitySet::SETUID | CapabilitySet::SETGID
+    } else {
+        CapabilitySet::empty()
+    };
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}

@@ -1,0 +1,73 @@
+//! PID 1 of a room: starts commands behind the room's inner walls and tells the host how they end.
+//!
+//! Two processes, both clones of the spawner and neither ever executing a program:
+//!
+//! ```text
+//!  host ── control ── guest (PID 1) ── launcher ── commands
+//!                     reaps all        Landlock, seccomp,
+//!                                      no_new_privs, no capabilities
+//! ```
+//!
+//! The guest stays outside the commands' Landlock domain and out of their limits, so that nothing they do
+//! reaches it. The launcher enters the walls once; every command is born behind them. Commands are made
+//! siblings of the launcher, so the guest alone reaps.
+#![forbid(unsafe_code)]
+
+mod launch;
+mod launcher;
+mod pid1;
+mod terminal;
+mod usage;
+
+use rustix::process::Resource;
+use std::io;
+use std::os::fd::OwnedFd;
+use workroom_proto::Channel;
+use workroom_sys::seccomp::Instruction;
+use workroom_types::{Enforced, Lifetime};
+
+pub use usage::Meters;
+
+/// What the room's builder hands over when the outer walls stand.
+pub struct Guest {
+    pub control: Channel,
+    pub lifetime: Lifetime,
+    /// What is in force, told to the host once the launcher stands behind the inner walls.
+    pub enforced: Enforced,
+    pub walls: Walls,
+    pub work: WorkGroup,
+    pub meters: Meters,
+    /// Whether commands can be given another uid than the guest's own.
+    pub switches_users: bool,
+    pub resource_limits: Vec<(Resource, u64)>,
+    /// The guest's own `oom_score_adj`, opened where `/proc` was still writable.
+    pub oom_score: Option<OwnedFd>,
+}
+
+/// The inner walls: entered once by the launcher and inherited by every command.
+pub struct Walls {
+    pub landlock: Option<Box<dyn FnOnce() -> io::Result<()>>>,
+    /// Entered by the launcher; leaves it `clone3`, which it needs to place commands in their cgroup.
+    pub seccomp: Option<Vec<Instruction>>,
+    /// Entered by each command on top: the few calls that only the launcher may make.
+    pub seccomp_command: Option<Vec<Instruction>>,
+    pub no_new_privs: bool,
+    pub drop_capabilities: bool,
+}
+
+/// Where commands are limited.
+#[derive(Default)]
+pub struct WorkGroup {
+    /// cgroup v2: commands are born in this group.
+    pub birth: Option<OwnedFd>,
+    /// cgroup v1: the launcher joins by writing to these `cgroup.procs`, opened by the privileged builder.
+    pub join: Vec<OwnedFd>,
+}
+
+/// Runs until the room ends; returns the status that PID 1 ends with.
+pub fn run(guest: Guest) -> i32 {
+    match pid1::run(guest) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}

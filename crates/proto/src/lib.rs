@@ -1,0 +1,17 @@
+//! What the host, the spawner and the guest say to each other: versioned messages on packet sockets.
+//!
+//! Every message is one `SOCK_SEQPACKET` packet: a version byte, then the message in postcard, with file
+//! descriptors beside it. Enum variants are only ever appended, so an older guest goes on understanding a
+//! newer host; a test pins the bytes.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod messages;
+
+pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received};
+pub use messages::{
+    FromGuest, FromLauncher, FromSpawner, LaunchError, LaunchStage, ToGuest, ToLauncher, ToSpawner,
+};
+
+/// Bumped when a message changes its meaning; a packet of another version is refused.
+pub const VERSION: u8 = 1;

@@ -1,0 +1,504 @@
+//! A room being built: runs in the clone that becomes the room's PID 1, top to bottom, once.
+//!
+//! Everything made here belongs to namespaces that only this process holds, so its end undoes all of it:
+//! a step that fails says why on the control socket and the process exits. What exists outside those
+//! namespaces (the cgroup, the uid range) was made by the spawner, which undoes it.
+//!
+//! As root the file tree and all namespaces are made with the machine's own authority and the user namespace
+//! is entered last: nothing in the room, not even its root, has authority over any of them. Without
+//! privileges the user namespace comes first, because it is what allows the rest.
+
+use crate::cgroup::RoomGroup;
+use crate::identity::{Privilege, UidRange};
+use crate::mounts::{Attributes, FsOption, attach, change_root, clone_tree, directory, make, set_attributes};
+use crate::seccomp::{self, Stage};
+use crate::step::During;
+use crate::template::{Template, write_own_maps};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::MountAttrFlags;
+use rustix::process::{Gid, Resource, Signal, Uid};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use workroom_guest::{Guest, Walls};
+use workroom_proto::{Channel, FromGuest};
+use workroom_sys::namespace::{Namespaces, enter, new_user_namespace, unshare};
+use workroom_types::{Enforced, ErrorCode, Layer, LayerState, RoomError, RoomSpec};
+
+/// Everything the clone needs, prepared before it was cloned.
+pub(crate) struct Builder<'a> {
+    pub(crate) spec: &'a RoomSpec,
+    pub(crate) template: &'a Template,
+    pub(crate) privilege: Privilege,
+    /// As root: the room's ids.
+    pub(crate) range: Option<&'a UidRange>,
+    /// The caller's ids, which a rootless room maps.
+    pub(crate) caller: (u32, u32),
+    pub(crate) group: RoomGroup,
+    /// Copies of the host directories of the spec: the workspace first, if there is one.
+    pub(crate) host_trees: Vec<OwnedFd>,
+    pub(crate) control: Channel,
+}
+
+/// What the steps have made so far.
+#[derive(Default)]
+struct Made {
+    enforced: Enforced,
+    proc: Option<OwnedFd>,
+    user_namespace: Option<OwnedFd>,
+    root: Option<OwnedFd>,
+    oom_score: Option<OwnedFd>,
+}
+
+type Step = fn(&mut Builder<'_>, &mut Made) -> Result<(), RoomError>;
+
+/// As root: authority is given up last.
+const AS_ROOT: &[Step] = &[
+    die_with_the_spawner,
+    close_what_is_not_the_rooms,
+    unshare_namespaces,
+    name_and_loopback,
+    mount_proc,
+    make_user_namespace,
+    mount_root,
+    bind_the_machine,
+    mount_devices,
+    mask_proc,
+    bind_host_directories,
+    enter_root,
+    enter_user_namespace,
+    hide_from_inside,
+];
+
+/// Without privileges: the user namespace is there from the start.
+const ROOTLESS: &[Step] = &[
+    die_with_the_spawner,
+    close_what_is_not_the_rooms,
+    map_the_caller,
+    unshare_namespaces,
+    name_and_loopback,
+    mount_proc,
+    mount_root,
+    bind_the_machine,
+    mount_devices,
+    mask_proc,
+    bind_host_directories,
+    enter_root,
+    hide_from_inside,
+];
+
+/// Builds the room and becomes its guest; returns the status that PID 1 ends with.
+pub(crate) fn run(mut builder: Builder<'_>) -> i32 {
+    let mut made = Made::default();
+    let steps = match builder.privilege {
+        Privilege::Root => AS_ROOT,
+        Privilege::Rootless => ROOTLESS,
+    };
+    let built = steps
+        .iter()
+        .try_for_each(|step| step(&mut builder, &mut made))
+        .and_then(|()| hand_over(&mut builder, &mut made));
+    match built {
+        Ok((walls, resource_limits)) => workroom_guest::run(Guest {
+            control: builder.control,
+            lifetime: builder.spec.lifetime,
+            enforced: made.enforced,
+            walls,
+            work: builder.group.work,
+            meters: builder.group.meters,
+            switches_users: builder.privilege == Privilege::Root,
+            resource_limits,
+            oom_score: made.oom_score,
+        }),
+        Err(error) => {
+            let _ = builder.control.send(&FromGuest::Failed { error }, &[]);
+            1
+        }
+    }
+}
+
+impl Builder<'_> {
+    fn has(&self, layer: Layer) -> bool {
+        !self.spec.without.contains(layer)
+    }
+}
+
+impl Made {
+    fn holds(&mut self, layer: Layer, by: &str) {
+        self.enforced.set(layer, LayerState::Enforced(by.into()));
+    }
+
+    fn lacks(&mut self, layer: Layer, why: &str) {
+        self.enforced.set(layer, LayerState::Missing(why.into()));
+    }
+}
+
+const LEFT_OUT: &str = "left out on purpose";
+
+/// The spawner's end is the room's, also when it is killed.
+fn die_with_the_spawner(_: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).during("parent death signal")
+}
+
+/// The clone has all of the spawner's descriptors, other rooms' among them.
+fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    // The spawner's 0 and 1 are /dev/null; its 2 is the caller's terminal, which is not the room's.
+    workroom_sys::exec::place_fd(0, 2).during("close descriptors")?;
+    let mut keep: Vec<i32> = vec![0, 1, 2, builder.control.as_fd().as_raw_fd()];
+    keep.extend(builder.host_trees.iter().map(|fd| fd.as_raw_fd()));
+    keep.extend(builder.group.work.birth.iter().chain(&builder.group.work.join).map(|fd| fd.as_raw_fd()));
+    keep.extend(builder.group.locks.iter().map(|fd| fd.as_raw_fd()));
+    let meters = &builder.group.meters;
+    keep.extend([&meters.oom, &meters.peak, &meters.cpu].into_iter().flatten().map(|fd| fd.as_raw_fd()));
+    keep.extend(builder.range.iter().map(|range| range.lock.as_raw_fd()));
+    workroom_sys::exec::close_all_but(&mut keep).during("close descriptors")?;
+    // Its own, through the machine's /proc: the room's will be read-only.
+    made.oom_score =
+        rustix::fs::open("/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+    Ok(())
+}
+
+fn map_the_caller(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let proc = directory("/proc/self").during("open /proc")?;
+    let inside = builder.spec.user.id();
+    let (uid, gid) = builder.caller;
+    write_own_maps(proc.as_fd(), (inside, uid), (inside, gid)).during("map ids")?;
+    made.holds(Layer::UserNs, "user namespace");
+    made.lacks(Layer::UidRange, "needs root: the room has its caller's uid on the host");
+    Ok(())
+}
+
+fn unshare_namespaces(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let mut kinds = Namespaces::MOUNT;
+    made.holds(Layer::MountNs, "mount namespace, pivot_root");
+    for (layer, kind, name) in [
+        (Layer::NetNs, Namespaces::NET, "network namespace, loopback only"),
+        (Layer::IpcNs, Namespaces::IPC, "ipc namespace"),
+        (Layer::UtsNs, Namespaces::UTS, "uts namespace"),
+        (Layer::CgroupNs, Namespaces::CGROUP, "cgroup namespace"),
+    ] {
+        if builder.has(layer) {
+            kinds = kinds.and(kind);
+            made.holds(layer, name);
+        } else {
+            made.lacks(layer, LEFT_OUT);
+        }
+    }
+    if builder.has(Layer::PidNs) {
+        made.holds(Layer::PidNs, "pid namespace");
+    } else {
+        made.lacks(Layer::PidNs, LEFT_OUT);
+    }
+    unshare(kinds).during("namespaces")
+}
+
+fn name_and_loopback(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    if builder.has(Layer::UtsNs) {
+        rustix::system::sethostname(b"room").during("host name")?;
+    }
+    if builder.has(Layer::NetNs) {
+        workroom_sys::net::loopback_up().during("loopback")?;
+        // Commands have no capability to bind low ports with, and in here there is nobody to protect.
+        let _ = std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+    }
+    Ok(())
+}
+
+fn mount_proc(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    made.proc = Some(make("proc", &[], attributes).during("/proc")?);
+    Ok(())
+}
+
+fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let (Some(range), Some(proc)) = (builder.range, &made.proc) else { return Ok(()) };
+    let map = range.map();
+    made.user_namespace = Some(new_user_namespace(proc.as_fd(), &map, &map).during("user namespace")?);
+    Ok(())
+}
+
+/// One overlay: the skeleton below, and above it a file system in memory that is as large as the disk limit.
+fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let step = "root file system";
+    let limited = builder.has(Layer::Disk);
+    let disk = builder.spec.limits.disk;
+    let size = if limited { disk } else { 0 };
+    // A file takes at least a page or an inode; neither can be used up before the other's share.
+    let inodes = if limited { (disk / 4096).max(1024) } else { 0 };
+    let (size, inodes) = (size.to_string(), inodes.to_string());
+    let options =
+        [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "755")];
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let upper = make("tmpfs", &options, plain).during(step)?;
+    attach(upper.as_fd(), CWD, "/upper").during(step)?;
+    for dir in ["upper", "work"] {
+        rustix::fs::mkdirat(&upper, dir, Mode::from_raw_mode(0o755)).during(step)?;
+    }
+    let mut lower = "/skeleton";
+    if let (Some(range), Some(user_namespace)) = (builder.range, &made.user_namespace) {
+        let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
+        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty()).during(step)?;
+        // The skeleton is written with the ids that the room sees; for this room they are of its range.
+        let mapped = clone_tree("/skeleton").during(step)?;
+        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd())).during("idmapped mount")?;
+        attach(mapped.as_fd(), CWD, "/lower").during(step)?;
+        lower = "/lower";
+    }
+    let mut options = vec![
+        FsOption::Set("lowerdir", lower),
+        FsOption::Set("upperdir", "/upper/upper"),
+        FsOption::Set("workdir", "/upper/work"),
+    ];
+    match builder.privilege {
+        Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
+        Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
+    }
+    let root = make("overlay", &options, plain).during("overlay")?;
+    attach(root.as_fd(), CWD, "/root").during(step)?;
+    made.root = Some(root);
+    if limited {
+        made.holds(Layer::Disk, "tmpfs size and inodes");
+    } else {
+        made.lacks(Layer::Disk, LEFT_OUT);
+    }
+    Ok(())
+}
+
+fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let root = made.root()?;
+    for (source, target) in &builder.template.binds {
+        let tree = clone_tree(source).during("bind the system")?;
+        attach(tree.as_fd(), root.as_fd(), target).during("bind the system")?;
+    }
+    Ok(())
+}
+
+fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let root = made.root()?;
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let pts = make("devpts", &[FsOption::Set("ptmxmode", "0666"), FsOption::Set("mode", "0620")], quiet)
+        .during("/dev/pts")?;
+    attach(pts.as_fd(), root.as_fd(), "dev/pts").during("/dev/pts")?;
+    let size = builder.spec.limits.shm.to_string();
+    let inodes = (builder.spec.limits.shm / 4096).max(64).to_string();
+    let options =
+        [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "1777")];
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let shm = make("tmpfs", &options, plain).during("/dev/shm")?;
+    attach(shm.as_fd(), root.as_fd(), "dev/shm").during("/dev/shm")
+}
+
+/// What says or does more than a room needs. Most are closed to the room's uids as well; two walls are better.
+const MASKED_FILES: [&str; 13] = [
+    "cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg", "latency_stats",
+    "modules", "sched_debug", "sysrq-trigger", "timer_list",
+];
+const MASKED_DIRS: [&str; 8] =
+    ["acpi", "asound", "bus", "driver", "dynamic_debug", "irq", "scsi", "sys/fs/binfmt_misc"];
+
+fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let step = "mask /proc";
+    let (root, proc) = (made.root()?, made.proc()?);
+    attach(proc.as_fd(), root.as_fd(), "proc").during("/proc")?;
+    if !builder.has(Layer::Proc) {
+        made.lacks(Layer::Proc, LEFT_OUT);
+        return Ok(());
+    }
+    let masks = MASKED_FILES
+        .iter()
+        .map(|name| (name, "/source/empty/file"))
+        .chain(MASKED_DIRS.iter().map(|name| (name, "/source/empty/directory")));
+    for (name, with) in masks {
+        if rustix::fs::accessat(&proc, *name, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty()).is_ok() {
+            let mask = clone_tree(with).during(step)?;
+            attach(mask.as_fd(), proc.as_fd(), name).during(step)?;
+        }
+    }
+    set_attributes(proc.as_fd(), Attributes::READ_ONLY, None).during(step)?;
+    made.holds(Layer::Proc, "read-only, masked");
+    Ok(())
+}
+
+fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let root = made.root()?;
+    let spec = builder.spec;
+    let mut trees = std::mem::take(&mut builder.host_trees).into_iter();
+    if let (Some(workspace), Some(tree)) = (&spec.workspace, spec.workspace.as_ref().and_then(|_| trees.next())) {
+        if let Some(range) = builder.range {
+            map_owner(range, made, &tree, spec.user.id()).or_else(|error| {
+                // Without a map the directory is seen as a stranger would see it, which suffices for reading.
+                if workspace.read_only { Ok(()) } else { Err(error) }
+            })?;
+        }
+        attach(tree.as_fd(), root.as_fd(), "workspace").during("/workspace")?;
+    }
+    for (mount, tree) in spec.mounts.iter().zip(trees) {
+        let step = format!("mount {}", mount.target.display());
+        let target = mount.target.strip_prefix("/").unwrap_or(&mount.target);
+        make_mount_point(&root, target, &tree).during(&step)?;
+        attach(tree.as_fd(), root.as_fd(), target).during(&step)?;
+    }
+    Ok(())
+}
+
+/// Shows the host directory's owner as the room's user, so that files keep sane owners on both sides.
+fn map_owner(range: &UidRange, made: &Made, tree: &OwnedFd, inside: u32) -> Result<(), RoomError> {
+    let stat = rustix::fs::fstat(tree).during("/workspace")?;
+    let proc = made.proc()?;
+    let uid_map = range.owner_map(stat.st_uid, inside);
+    let gid_map = range.owner_map(stat.st_gid, inside);
+    let namespace = new_user_namespace(proc.as_fd(), &uid_map, &gid_map).during("user namespace")?;
+    set_attributes(tree.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
+        RoomError::new(
+            ErrorCode::RoomSetup,
+            format!("the workspace's file system does not allow mapped ids: {error}"),
+            "use a directory on ext4, xfs, btrfs or tmpfs, or mount it read-only with :ro",
+        )
+    })
+}
+
+/// Makes an empty directory, or an empty file for a file, for a mount to cover.
+fn make_mount_point(root: &OwnedFd, target: &Path, tree: &OwnedFd) -> std::io::Result<()> {
+    let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode).is_dir();
+    let mut at = std::path::PathBuf::new();
+    let mut parts = target.components().peekable();
+    while let Some(part) = parts.next() {
+        at.push(part);
+        let made = if parts.peek().is_some() || is_dir {
+            rustix::fs::mkdirat(root, &at, Mode::from_raw_mode(0o755))
+        } else {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(root, &at, flags, Mode::from_raw_mode(0o644)).map(drop)
+        };
+        match made {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn enter_root(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let root = made.root()?;
+    change_root(root.as_fd()).during("pivot_root")
+}
+
+/// From here on this process is the room's root and nobody's on the host.
+fn enter_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let step = "enter user namespace";
+    rustix::thread::set_thread_groups(&[]).during(step)?;
+    let Some(user_namespace) = &made.user_namespace else {
+        made.lacks(Layer::UserNs, LEFT_OUT);
+        made.lacks(Layer::UidRange, LEFT_OUT);
+        return Ok(());
+    };
+    enter(user_namespace.as_fd(), Namespaces::USER).during(step)?;
+    rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).during(step)?;
+    rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during(step)?;
+    made.holds(Layer::UserNs, "user namespace, entered last");
+    if let Some(range) = builder.range {
+        made.holds(Layer::UidRange, &format!("65536 ids from {}", range.base));
+    }
+    Ok(())
+}
+
+/// The guest and the launcher are not for the room to read or trace.
+fn hide_from_inside(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if builder.has(Layer::Dumpable) {
+        made.holds(Layer::Dumpable, "guest and launcher are not dumpable");
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).during("dumpable")
+    } else {
+        made.lacks(Layer::Dumpable, LEFT_OUT);
+        set_dumpable_behavior(DumpableBehavior::Dumpable).during("dumpable")
+    }
+}
+
+type HandOver = (Walls, Vec<(Resource, u64)>);
+
+/// Prepares the inner walls, then checks what is in force against what the policy asks for.
+fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, RoomError> {
+    let landlock = crate::landlock::version();
+    let files = landlock > 0 && builder.has(Layer::Landlock);
+    let scope = landlock >= 6 && builder.has(Layer::Scope);
+    if files {
+        made.holds(Layer::Landlock, &format!("Landlock ABI {landlock}"));
+    } else {
+        made.lacks(Layer::Landlock, if landlock > 0 { LEFT_OUT } else { "the kernel has no Landlock" });
+    }
+    if scope {
+        made.holds(Layer::Scope, "Landlock scopes: signals, abstract sockets");
+    } else {
+        made.lacks(Layer::Scope, if landlock >= 6 { LEFT_OUT } else { "needs Landlock ABI 6 (Linux 6.12)" });
+    }
+    let seccomp = builder.has(Layer::Seccomp);
+    for (layer, by) in [
+        (Layer::Seccomp, "allow-list"),
+        (Layer::Caps, "all five sets empty"),
+        (Layer::Nnp, "no_new_privs"),
+    ] {
+        if builder.has(layer) { made.holds(layer, by) } else { made.lacks(layer, LEFT_OUT) }
+    }
+    for (layer, state) in &builder.group.states {
+        made.enforced.set(*layer, state.clone());
+    }
+    made.enforced.0.sort_by_key(|(layer, _)| *layer as u8);
+    check_policy(builder.spec, &made.enforced)?;
+
+    let limits = &builder.spec.limits;
+    // One byte: no file is written, and, unlike zero, a crash handler of the host is not started either.
+    let mut resource_limits = vec![(Resource::Core, 1), (Resource::Nofile, limits.open_files)];
+    if !builder.group.limits(Layer::Pids) && let Some(pids) = limits.pids.filter(|_| builder.has(Layer::Pids)) {
+        // The guest and the launcher count too.
+        resource_limits.push((Resource::Nproc, pids + 2));
+    }
+    if !builder.group.limits(Layer::Memory) && let Some(memory) = limits.memory.filter(|_| builder.has(Layer::Memory)) {
+        resource_limits.push((Resource::Data, memory));
+    }
+    let walls = Walls {
+        landlock: (files || scope).then(|| Box::new(move || crate::landlock::restrict(files, scope)) as Box<_>),
+        seccomp: seccomp.then(|| seccomp::program(Stage::Launcher)),
+        seccomp_command: seccomp.then(|| seccomp::program(Stage::Command)),
+        no_new_privs: builder.has(Layer::Nnp),
+        drop_capabilities: builder.has(Layer::Caps),
+    };
+    Ok((walls, resource_limits))
+}
+
+/// A missing layer is never a silent downgrade.
+fn check_policy(spec: &RoomSpec, enforced: &Enforced) -> Result<(), RoomError> {
+    for (layer, state) in &enforced.0 {
+        let required = spec.require.contains(*layer)
+            || layer.required_by_default()
+                && !spec.allow_missing.contains(*layer)
+                && !spec.without.contains(*layer);
+        let (LayerState::Missing(why) | LayerState::Partial(why)) = state else { continue };
+        if required {
+            return Err(RoomError::new(
+                ErrorCode::LayerMissing,
+                format!("the layer {} cannot be had here: {why}", layer.name()),
+                if spec.require.contains(*layer) {
+                    format!("run `workroom doctor` to see how to get it, or drop --require {}", layer.name())
+                } else {
+                    format!("run `workroom doctor` to see how to get it, or pass --allow-missing {}", layer.name())
+                },
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Made {
+    fn root(&self) -> Result<OwnedFd, RoomError> {
+        clone_fd(&self.root)
+    }
+
+    fn proc(&self) -> Result<OwnedFd, RoomError> {
+        clone_fd(&self.proc)
+    }
+}
+
+fn clone_fd(fd: &Option<OwnedFd>) -> Result<OwnedFd, RoomError> {
+    fd.as_ref().ok_or(std::io::Error::from_raw_os_error(libc::EBADF)).and_then(OwnedFd::try_clone).during("order")
+}

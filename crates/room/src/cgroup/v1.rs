@@ -1,0 +1,96 @@
+//! cgroup v1: one group per controller and room.
+
+use super::{
+    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, remove_group, sweep, write,
+    write_if_there,
+};
+use rustix::fs::OFlags;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use workroom_guest::{Meters, WorkGroup};
+use workroom_types::{Layer, LayerState, Limits};
+
+/// The directories under which rooms get groups.
+pub(crate) struct Controllers {
+    memory: OwnedFd,
+    pids: OwnedFd,
+    cpu: Option<OwnedFd>,
+}
+
+impl Controllers {
+    pub(crate) fn open(found: &Hierarchies) -> Result<Controllers, String> {
+        let dir = |name: &str| -> Result<OwnedFd, String> {
+            let path = found.controller(name).ok_or(format!("cgroup v1 has no {name} controller"))?;
+            rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
+                .map_err(|error| format!("cgroup v1 is not writable here ({error})"))?;
+            crate::mounts::directory(path)
+                .and_then(|path| open_dir(path.as_fd(), "."))
+                .map_err(|error| format!("cgroup v1 {name} cannot be opened ({error})"))
+        };
+        let controllers = Controllers { memory: dir("memory")?, pids: dir("pids")?, cpu: dir("cpu").ok() };
+        for dir in [Some(&controllers.memory), Some(&controllers.pids), controllers.cpu.as_ref()] {
+            dir.iter().for_each(|dir| sweep(dir.as_fd()));
+        }
+        Ok(controllers)
+    }
+
+    /// Only controllers that limit something are joined: each join may stall for milliseconds.
+    pub(crate) fn create(&self, room: &str, limits: &Limits) -> io::Result<RoomGroup> {
+        let name = format!("{PREFIX}{room}");
+        let mut made = RoomGroup {
+            work: WorkGroup::default(),
+            meters: Meters::default(),
+            states: Vec::new(),
+            locks: Vec::new(),
+        };
+        let enforced = || LayerState::Enforced("cgroup v1".into());
+        let mut join = |parent: &OwnedFd| -> io::Result<OwnedFd> {
+            let group = make_locked(parent.as_fd(), &name)?;
+            made.work.join.push(open_file(group.as_fd(), "cgroup.procs", OFlags::WRONLY)?);
+            Ok(group)
+        };
+        made.states.push(match limits.memory {
+            Some(bytes) => {
+                let group = join(&self.memory)?;
+                let dir = group.as_fd();
+                write(dir, "memory.limit_in_bytes", &bytes.to_string())?;
+                // Memory and swap together; there only where swap is accounted.
+                write_if_there(dir, "memory.memsw.limit_in_bytes", &bytes.to_string())?;
+                made.meters.oom = open_file(dir, "memory.oom_control", OFlags::RDONLY).ok();
+                made.meters.peak = open_file(dir, "memory.max_usage_in_bytes", OFlags::RDONLY).ok();
+                made.locks.push(group);
+                (Layer::Memory, enforced())
+            }
+            None => (Layer::Memory, not_asked()),
+        });
+        made.states.push(match limits.pids {
+            Some(count) => {
+                let group = join(&self.pids)?;
+                // The launcher is one of them.
+                write(group.as_fd(), "pids.max", &(count + 1).to_string())?;
+                made.locks.push(group);
+                (Layer::Pids, enforced())
+            }
+            None => (Layer::Pids, not_asked()),
+        });
+        made.states.push(match (limits.cpus_milli, &self.cpu) {
+            (Some(milli), Some(parent)) => {
+                let group = join(parent)?;
+                write(group.as_fd(), "cpu.cfs_period_us", "100000")?;
+                write(group.as_fd(), "cpu.cfs_quota_us", &(milli * 100).to_string())?;
+                made.locks.push(group);
+                (Layer::Cpu, enforced())
+            }
+            (Some(_), None) => (Layer::Cpu, LayerState::Missing("cgroup v1 has no cpu controller here".into())),
+            (None, _) => (Layer::Cpu, not_asked()),
+        });
+        Ok(made)
+    }
+
+    pub(crate) fn remove(&self, room: &str) {
+        let name = format!("{PREFIX}{room}");
+        for parent in [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten() {
+            remove_group(parent.as_fd(), &name);
+        }
+    }
+}

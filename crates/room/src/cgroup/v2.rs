@@ -1,0 +1,155 @@
+//! cgroup v2: one base for the spawner, one group for each room's commands.
+
+use super::{
+    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, read, remove_group, subgroups,
+    sweep, write, write_if_there,
+};
+use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat};
+use rustix::process::Uid;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use workroom_guest::{Meters, WorkGroup};
+use workroom_types::{Layer, LayerState, Limits};
+
+/// The spawner's own group, with the controllers switched on for what is below it.
+pub(crate) struct Base {
+    parent: OwnedFd,
+    name: String,
+    dir: OwnedFd,
+    pub(crate) guests: OwnedFd,
+    has_cpu: bool,
+}
+
+impl Base {
+    pub(crate) fn open(found: &Hierarchies) -> Result<Base, String> {
+        let ancestors = found.unified_ancestors();
+        let (parent, has_cpu) = choose_parent(&ancestors)?;
+        let parent = crate::mounts::directory(&parent)
+            .and_then(|path| open_dir(path.as_fd(), "."))
+            .map_err(|error| format!("cgroup v2 cannot be opened ({error})"))?;
+        sweep(parent.as_fd());
+        let suffix = crate::identity::random_u32().map_err(|error| error.to_string())?;
+        let name = format!("{PREFIX}{}-{suffix:08x}", std::process::id());
+        Self::make(parent, name, has_cpu).map_err(|error| format!("cgroup v2 is not writable here ({error})"))
+    }
+
+    fn make(parent: OwnedFd, name: String, has_cpu: bool) -> io::Result<Base> {
+        let dir = make_locked(parent.as_fd(), &name)?;
+        let prepared = (|| {
+            let controllers = if has_cpu { "+memory +pids +cpu" } else { "+memory +pids" };
+            write(dir.as_fd(), "cgroup.subtree_control", controllers)?;
+            mkdirat(&dir, "guests", Mode::from_raw_mode(0o755))?;
+            // A launcher moves its own commands from `guests` to its room's group, for which the kernel asks
+            // for write access to the group that both are in. What it can reach is still decided by the
+            // owner of each room's own group.
+            chmodat(&dir, "cgroup.procs", Mode::from_raw_mode(0o666), AtFlags::empty())?;
+            open_dir(dir.as_fd(), "guests")
+        })();
+        match prepared {
+            Ok(guests) => Ok(Base { parent, name, dir, guests, has_cpu }),
+            Err(error) => {
+                remove_group(dir.as_fd(), "guests");
+                remove_group(parent.as_fd(), &name);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn create(&self, room: &str, limits: &Limits, owner: u32) -> io::Result<RoomGroup> {
+        mkdirat(&self.dir, room, Mode::from_raw_mode(0o755))?;
+        let group = open_dir(self.dir.as_fd(), room)?;
+        let dir = group.as_fd();
+        let mut states = Vec::new();
+        let enforced = || LayerState::Enforced("cgroup v2".into());
+        states.push(match limits.memory {
+            Some(bytes) => {
+                write(dir, "memory.max", &bytes.to_string())?;
+                write_if_there(dir, "memory.swap.max", "0")?;
+                (Layer::Memory, enforced())
+            }
+            None => (Layer::Memory, not_asked()),
+        });
+        states.push(match limits.pids {
+            Some(count) => {
+                write(dir, "pids.max", &count.to_string())?;
+                (Layer::Pids, enforced())
+            }
+            None => (Layer::Pids, not_asked()),
+        });
+        states.push(match limits.cpus_milli {
+            Some(milli) if self.has_cpu => {
+                write(dir, "cpu.max", &format!("{} 100000", milli * 100))?;
+                (Layer::Cpu, enforced())
+            }
+            Some(_) => (Layer::Cpu, LayerState::Missing("cgroup v2 has no cpu controller here".into())),
+            None => (Layer::Cpu, not_asked()),
+        });
+        chownat(dir, "cgroup.procs", Some(Uid::from_raw(owner)), None, AtFlags::empty())?;
+        let meters = Meters {
+            oom: open_file(dir, "memory.events", OFlags::RDONLY).ok(),
+            peak: open_file(dir, "memory.peak", OFlags::RDONLY).ok(),
+            cpu: open_file(dir, "cpu.stat", OFlags::RDONLY).ok(),
+        };
+        let work = WorkGroup { birth: Some(group), join: Vec::new() };
+        Ok(RoomGroup { work, meters, states, locks: Vec::new() })
+    }
+
+    pub(crate) fn remove(&self, room: &str) {
+        if let Ok(group) = open_dir(self.dir.as_fd(), room) {
+            let _ = write(group.as_fd(), "cgroup.kill", "1");
+        }
+        remove_group(self.dir.as_fd(), room);
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        for inner in subgroups(self.dir.as_fd()) {
+            remove_group(self.dir.as_fd(), &inner);
+        }
+        remove_group(self.parent.as_fd(), &self.name);
+    }
+}
+
+/// The nearest group above us under which groups with memory and pids can be made, and whether with cpu.
+///
+/// A group that has processes of its own cannot give controllers to groups below it, so this is often not
+/// our own group but one above. Groups that give them already are preferred over changing one.
+fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
+    let has = |list: &str, name: &str| list.split_whitespace().any(|known| known == name);
+    let enabled = |dir: &PathBuf| {
+        let list = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+        (has(&list, "memory") && has(&list, "pids")).then(|| has(&list, "cpu"))
+    };
+    let writable =
+        |dir: &PathBuf| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
+    if ancestors.is_empty() {
+        return Err("no cgroup v2 is mounted".into());
+    }
+    let offered = std::fs::read_to_string(ancestors[0].join("cgroup.controllers")).unwrap_or_default();
+    if !has(&offered, "memory") || !has(&offered, "pids") {
+        return Err("cgroup v2 has no memory and pids controllers here".into());
+    }
+    for dir in ancestors.iter().filter(|dir| writable(dir)) {
+        if let Some(cpu) = enabled(dir) {
+            return Ok((dir.clone(), cpu));
+        }
+    }
+    for dir in ancestors.iter().filter(|dir| writable(dir)) {
+        for controllers in ["+memory +pids +cpu", "+memory +pids"] {
+            if std::fs::write(dir.join("cgroup.subtree_control"), controllers).is_ok()
+                && let Some(cpu) = enabled(dir)
+            {
+                return Ok((dir.clone(), cpu));
+            }
+        }
+    }
+    Err("no cgroup v2 above this process is writable".into())
+}
+
+/// What v2 offers, for the machine's report.
+pub(crate) fn describe(dir: &std::path::Path) -> Option<String> {
+    let path = crate::mounts::directory(dir).ok()?;
+    read(path.as_fd(), "cgroup.controllers").ok().map(|list| list.trim().to_owned())
+}

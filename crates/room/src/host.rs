@@ -1,0 +1,199 @@
+//! The host's side: a handle on a spawner, and on each room it built.
+
+use crate::spawner::ARGV0;
+use crate::step::During;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use workroom_proto::{Channel, FromGuest, FromSpawner, Received, ToGuest, ToSpawner};
+use workroom_types::{CommandSpec, Enforced, ErrorCode, ExitReport, RoomError, RoomSpec, TerminalSize};
+
+/// A running spawner. Ends, with every room, when this is dropped.
+pub struct Spawner {
+    channel: Option<Channel>,
+    process: RefCell<Child>,
+    /// Rooms whose end was heard of while waiting for something else.
+    gone: RefCell<Vec<String>>,
+}
+
+impl Spawner {
+    /// Starts a spawner from this very program, whose `main` calls [`crate::run_if_spawner`].
+    pub fn start() -> Result<Spawner, RoomError> {
+        Self::start_from(Path::new("/proc/self/exe"))
+    }
+
+    /// Starts a spawner from another program that calls [`crate::run_if_spawner`].
+    pub fn start_from(program: &Path) -> Result<Spawner, RoomError> {
+        let (ours, theirs) = Channel::pair().during("socket")?;
+        let process = Command::new(program)
+            .arg0(ARGV0)
+            .env_clear()
+            .stdin(Stdio::from(theirs.into_fd()))
+            .stdout(Stdio::null())
+            .spawn()
+            .during("start the spawner")?;
+        Ok(Spawner { channel: Some(ours), process: RefCell::new(process), gone: RefCell::new(Vec::new()) })
+    }
+
+    /// Asks for a room. It may still be in the making when this returns: commands can be sent at once, and
+    /// [`Room::ready`] waits.
+    pub fn create(&self, spec: &RoomSpec) -> Result<Room, RoomError> {
+        let (ours, theirs) = Channel::pair().during("socket")?;
+        self.channel()?
+            .send(&ToSpawner::Create(Box::new(spec.clone())), &[theirs.as_fd()])
+            .map_err(|_| self.ended())?;
+        drop(theirs);
+        loop {
+            match self.receive()? {
+                (FromSpawner::Cloned { room, .. }, mut fds) if room == spec.id && fds.len() == 1 => {
+                    return Ok(Room { id: room, control: ours, pidfd: fds.remove(0) });
+                }
+                (FromSpawner::Refused { room, error }, _) if room == spec.id => return Err(error),
+                (FromSpawner::Gone { room }, _) => self.gone.borrow_mut().push(room),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the room's last process is gone and nothing of it is left on the host.
+    pub fn wait_gone(&self, room: &str) -> Result<(), RoomError> {
+        loop {
+            let heard = self.gone.borrow().iter().position(|gone| gone == room);
+            if let Some(at) = heard {
+                self.gone.borrow_mut().swap_remove(at);
+                return Ok(());
+            }
+            if let (FromSpawner::Gone { room }, _) = self.receive()? {
+                self.gone.borrow_mut().push(room);
+            }
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.borrow().id()
+    }
+
+    fn receive(&self) -> Result<(FromSpawner, Vec<OwnedFd>), RoomError> {
+        match self.channel()?.receive() {
+            Ok(Received::Message(message, fds)) => Ok((message, fds)),
+            Ok(Received::Closed) | Err(_) => Err(self.ended()),
+        }
+    }
+
+    fn channel(&self) -> Result<&Channel, RoomError> {
+        self.channel.as_ref().ok_or_else(|| RoomError::gone("the spawner was told to end"))
+    }
+
+    /// The spawner is gone before its time: its rooms are too, and what it would have removed is removed here.
+    fn ended(&self) -> RoomError {
+        let how = match self.process.borrow_mut().wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        crate::cgroup::sweep_all();
+        RoomError::gone(format!("the spawner ended ({how}), and its rooms with it"))
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        drop(self.channel.take());
+        let _ = self.process.get_mut().wait();
+    }
+}
+
+/// A room, from the outside. Dropping it ends the room.
+pub struct Room {
+    id: String,
+    control: Channel,
+    pidfd: OwnedFd,
+}
+
+impl Room {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A descriptor that becomes readable when the room has something to say.
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Starts a command. Without a terminal it gets the three descriptors as its stdio.
+    pub fn start(&self, command: u32, spec: CommandSpec, stdio: &[BorrowedFd<'_>]) -> Result<(), RoomError> {
+        self.send(&ToGuest::Start { command, spec }, stdio)
+    }
+
+    pub fn signal(&self, command: u32, signal: i32) -> Result<(), RoomError> {
+        self.send(&ToGuest::Signal { command, signal }, &[])
+    }
+
+    pub fn resize(&self, command: u32, size: TerminalSize) -> Result<(), RoomError> {
+        self.send(&ToGuest::Resize { command, size }, &[])
+    }
+
+    /// The next thing that the room says.
+    pub fn next_event(&self) -> Result<(FromGuest, Vec<OwnedFd>), RoomError> {
+        match self.control.receive() {
+            Ok(Received::Message(message, fds)) => Ok((message, fds)),
+            Ok(Received::Closed) => Err(RoomError::gone("the room ended")),
+            Err(error) => Err(RoomError::gone(format!("the room said something that cannot be read: {error}"))),
+        }
+    }
+
+    /// Waits until the room stands, and says what is in force in it.
+    pub fn ready(&self) -> Result<Enforced, RoomError> {
+        match self.next_event()? {
+            (FromGuest::Ready { enforced }, _) => Ok(enforced),
+            (FromGuest::Failed { error } | FromGuest::NotStarted { error, .. }, _) => Err(error),
+            (other, _) => Err(RoomError::new(
+                ErrorCode::RoomSetup,
+                format!("the room said {other:?} before it was ready"),
+                "",
+            )),
+        }
+    }
+
+    /// Runs a command to its end in a room that is ready and has nothing else under way.
+    pub fn exec(&self, spec: CommandSpec, stdio: &[BorrowedFd<'_>]) -> Result<ExitReport, RoomError> {
+        self.start(0, spec, stdio)?;
+        loop {
+            match self.next_event()? {
+                (FromGuest::Exited { report, .. }, _) => return Ok(report),
+                (FromGuest::NotStarted { error, .. } | FromGuest::Failed { error }, _) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends every process of the room at once, whatever it is doing.
+    pub fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Waits for the room's PID 1 to end; says whether it did in time.
+    pub fn wait(&self, patience: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn send(&self, message: &ToGuest, fds: &[BorrowedFd<'_>]) -> Result<(), RoomError> {
+        self.control.send(message, fds).map_err(|error| RoomError::gone(format!("the room ended ({error})")))
+    }
+}

@@ -1,0 +1,79 @@
+//! The second wall around the file tree, and the wall that keeps signals and abstract sockets inside.
+//!
+//! Landlock is entered once, by the launcher, so all commands of a room share one domain and can debug each
+//! other, while the guest stays outside it. Landlock's rules for TCP name ports and not addresses; they could
+//! not tell the room's own loopback from anywhere else, so the network namespace alone decides there
+//! (docs/decisions/0005-landlock-without-tcp-rules.md).
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope,
+};
+use std::io;
+
+/// Directories that commands may change, where they exist. What is not here is read-only twice over.
+const WRITABLE: [&str; 13] = [
+    "/workspace", "/home", "/root", "/tmp", "/var", "/run", "/etc", "/opt", "/srv", "/mnt", "/media",
+    "/dev/pts", "/dev/shm",
+];
+
+/// Devices that commands may write to.
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// The Landlock version that this kernel offers, 0 without Landlock.
+pub(crate) fn version() -> i32 {
+    workroom_sys::landlock_version()
+}
+
+/// Enters the wall. Paths are those of the room, so this runs after its root is in place.
+pub(crate) fn restrict(files: bool, scope: bool) -> io::Result<()> {
+    let abi = ABI::V5;
+    let other = |error: landlock::RulesetError| io::Error::other(error.to_string());
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+    if files {
+        ruleset = ruleset.handle_access(AccessFs::from_all(abi)).map_err(other)?;
+    }
+    if scope {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal).map_err(other)?;
+    }
+    let mut created = ruleset.create().map_err(other)?;
+    if files {
+        let read = AccessFs::from_read(abi);
+        created = created.add_rule(PathBeneath::new(open("/")?, read)).map_err(other)?;
+        let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::Truncate;
+        for path in DEVICES {
+            if let Some(fd) = open_if_there(path)? {
+                created = created.add_rule(PathBeneath::new(fd, device)).map_err(other)?;
+            }
+        }
+        for path in WRITABLE {
+            if let Some(fd) = open_if_there(path)? {
+                // Everything but making device nodes, which no room has a use for.
+                let change = AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+                created = created.add_rule(PathBeneath::new(fd, change)).map_err(other)?;
+            }
+        }
+    }
+    // The launcher set no_new_privs already, or leaves it out on purpose.
+    let status = created.no_new_privs(false).restrict_self().map_err(other)?;
+    match status.ruleset {
+        landlock::RulesetStatus::NotEnforced => Err(io::ErrorKind::Unsupported.into()),
+        _ => Ok(()),
+    }
+}
+
+fn open(path: &str) -> io::Result<PathFd> {
+    PathFd::new(path).map_err(|error| match error {
+        PathFdError::OpenCall { source, .. } => source,
+        other => io::Error::other(other.to_string()),
+    })
+}
+
+fn open_if_there(path: &str) -> io::Result<Option<PathFd>> {
+    match open(path) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

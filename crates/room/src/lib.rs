@@ -1,0 +1,28 @@
+//! Builds rooms: the spawner, and every wall of a room, one file each.
+//!
+//! ```text
+//!  host.rs      Spawner, Room: what the rest of the program holds
+//!  spawner.rs   the process that clones itself into rooms
+//!  template.rs  the file system that rooms start from; skeleton.rs: its own part
+//!  build.rs     a room, step by step, in the clone that becomes its PID 1
+//!  identity.rs cgroup.rs mounts.rs landlock.rs seccomp.rs    the walls
+//!  probe.rs     what this machine offers
+//! ```
+#![forbid(unsafe_code)]
+
+mod build;
+mod cgroup;
+mod host;
+mod identity;
+mod landlock;
+mod mounts;
+mod seccomp;
+mod spawner;
+mod step;
+mod template;
+
+pub use cgroup::sweep_all;
+pub use host::{Room, Spawner};
+pub use identity::Privilege;
+pub use spawner::run_if_spawner;
+pub use template::check_host_mount;

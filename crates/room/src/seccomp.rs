@@ -1,0 +1,255 @@
+//! The system-call wall: an allow-list for the native architecture, compiled to a binary search.
+//!
+//! A filter that tests one number after another takes six times as long to install as a search tree, and
+//! every command pays for the walk (docs/decisions/0004-own-seccomp-compiler.md). Numbers that no list
+//! names answer ENOSYS, as a kernel without them would, so that libraries fall back.
+
+use workroom_sys::seccomp::Instruction;
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the system-call lists are written for x86_64 only");
+
+#[path = "seccomp_lists.rs"]
+mod lists;
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Allow,
+    Errno(i32),
+    Kill,
+    /// Decided by the arguments: the index of a check in [`lists::CHECKED`].
+    Check(usize),
+}
+
+/// Which process the filter is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The launcher and, by inheritance, everything it starts.
+    Launcher,
+    /// A command, on top of the launcher's.
+    Command,
+}
+
+/// The filter of a stage.
+pub(crate) fn program(stage: Stage) -> Vec<Instruction> {
+    match stage {
+        Stage::Launcher => {
+            let mut program = vec![
+                load(OFFSET_ARCH),
+                jump(JEQ, AUDIT_ARCH_X86_64, 1, 0),
+                ret(Action::Kill),
+                load(OFFSET_NR),
+                // x32 calls have a high bit set and would slip past checks written for 64-bit numbers.
+                jump(JGE, X32_BIT, 0, 1),
+                ret(Action::Kill),
+            ];
+            program.extend(tree(&intervals()));
+            program
+        }
+        // A library that sees no clone3 falls back to clone, whose flags a filter can read.
+        Stage::Command => vec![
+            load(OFFSET_NR),
+            jump(JEQ, libc::SYS_clone3 as u32, 0, 1),
+            ret(Action::Errno(libc::ENOSYS)),
+            ret(Action::Allow),
+        ],
+    }
+}
+
+/// The whole number space as runs of the same action: (first number, action), sorted, from 0 on.
+fn intervals() -> Vec<(u32, Action)> {
+    let mut table = vec![Action::Errno(libc::ENOSYS); lists::LAST as usize + 2];
+    for &number in lists::ALLOWED {
+        table[number as usize] = Action::Allow;
+    }
+    for &number in lists::DENIED {
+        table[number as usize] = Action::Errno(libc::EPERM);
+    }
+    for (index, (number, _)) in lists::CHECKED.iter().enumerate() {
+        table[*number as usize] = Action::Check(index);
+    }
+    let mut runs: Vec<(u32, Action)> = Vec::new();
+    for (number, action) in table.into_iter().enumerate() {
+        if runs.last().is_none_or(|(_, last)| *last != action) {
+            runs.push((number as u32, action));
+        }
+    }
+    runs
+}
+
+/// A search tree over the runs. The number is in the accumulator.
+fn tree(runs: &[(u32, Action)]) -> Vec<Instruction> {
+    if let [(_, action)] = runs {
+        return match *action {
+            Action::Check(index) => lists::CHECKED[index].1(),
+            action => vec![ret(action)],
+        };
+    }
+    let (low, high) = runs.split_at(runs.len() / 2);
+    let (pivot, low, high) = (high[0].0, tree(low), tree(high));
+    let mut node = match u8::try_from(low.len()) {
+        Ok(distance) => vec![jump(JGE, pivot, distance, 0)],
+        // A conditional jump reaches 255 instructions; an unconditional one reaches all.
+        Err(_) => vec![jump(JGE, pivot, 0, 1), always(low.len() as u32)],
+    };
+    node.extend(low);
+    node.extend(high);
+    node
+}
+
+const OFFSET_NR: u32 = 0;
+const OFFSET_ARCH: u32 = 4;
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+const X32_BIT: u32 = 0x4000_0000;
+const JEQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const JGE: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const JSET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+
+fn load(offset: u32) -> Instruction {
+    Instruction { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+/// Loads the low half of an argument: the kernel reads an `int` from there, whatever the high half holds.
+fn load_arg(index: u32) -> Instruction {
+    load(16 + 8 * index)
+}
+
+fn load_arg_high(index: u32) -> Instruction {
+    load(20 + 8 * index)
+}
+
+fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
+    Instruction { code, jt, jf, k }
+}
+
+fn always(distance: u32) -> Instruction {
+    Instruction { code: (libc::BPF_JMP | libc::BPF_JA) as u16, jt: 0, jf: 0, k: distance }
+}
+
+fn mask(k: u32) -> Instruction {
+    Instruction { code: (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, jt: 0, jf: 0, k }
+}
+
+fn ret(action: Action) -> Instruction {
+    let k = match action {
+        Action::Allow => libc::SECCOMP_RET_ALLOW,
+        Action::Errno(errno) => libc::SECCOMP_RET_ERRNO | errno as u32,
+        Action::Kill | Action::Check(_) => libc::SECCOMP_RET_KILL_PROCESS,
+    };
+    Instruction { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a filter as the kernel would.
+    fn run(program: &[Instruction], number: u32, args: [u64; 6], arch: u32) -> u32 {
+        let mut data = [0u32; 16];
+        data[0] = number;
+        data[1] = arch;
+        for (index, arg) in args.iter().enumerate() {
+            data[4 + 2 * index] = *arg as u32;
+            data[5 + 2 * index] = (*arg >> 32) as u32;
+        }
+        let (mut at, mut accumulator) = (0, 0u32);
+        loop {
+            let Instruction { code, jt, jf, k } = program[at];
+            at += 1;
+            let mut branch = |taken: bool| at += usize::from(if taken { jt } else { jf });
+            match u32::from(code) {
+                c if c == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => accumulator = data[k as usize / 4],
+                c if c == libc::BPF_ALU | libc::BPF_AND => accumulator &= k,
+                c if c == libc::BPF_JMP | libc::BPF_JA => at += k as usize,
+                c if c == libc::BPF_JMP | libc::BPF_JEQ => branch(accumulator == k),
+                c if c == libc::BPF_JMP | libc::BPF_JGE => branch(accumulator >= k),
+                c if c == libc::BPF_JMP | libc::BPF_JSET => branch(accumulator & k != 0),
+                c if c == libc::BPF_RET => return k,
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    fn verdict(number: i64, args: [u64; 6]) -> u32 {
+        run(&program(Stage::Launcher), number as u32, args, AUDIT_ARCH_X86_64)
+    }
+
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+    const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+
+    #[test]
+    fn the_tree_agrees_with_the_lists_for_every_number() {
+        for number in 0..2000u32 {
+            let got = verdict(number.into(), [0; 6]);
+            if lists::ALLOWED.contains(&(number.into())) {
+                assert_eq!(got, ALLOW, "{number}");
+            } else if lists::DENIED.contains(&(number.into())) {
+                assert_eq!(got, EPERM, "{number}");
+            } else if !lists::CHECKED.iter().any(|(checked, _)| *checked == i64::from(number)) {
+                assert_eq!(got, ENOSYS, "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_number_is_on_two_lists() {
+        let mut all: Vec<i64> = lists::ALLOWED.to_vec();
+        all.extend(lists::DENIED);
+        all.extend(lists::CHECKED.iter().map(|(number, _)| *number));
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn foreign_architectures_and_x32_are_killed() {
+        let kill = libc::SECCOMP_RET_KILL_PROCESS;
+        let i386 = 0x4000_0003;
+        assert_eq!(run(&program(Stage::Launcher), libc::SYS_read as u32, [0; 6], i386), kill);
+        assert_eq!(verdict(i64::from(X32_BIT) | libc::SYS_read, [0; 6]), kill);
+    }
+
+    #[test]
+    fn arguments_decide_where_they_must() {
+        let ns = |flag: i32| [flag as u64, 0, 0, 0, 0, 0];
+        assert_eq!(verdict(libc::SYS_clone, ns(libc::SIGCHLD)), ALLOW);
+        for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWNET, libc::CLONE_NEWPID] {
+            assert_eq!(verdict(libc::SYS_clone, ns(flag | libc::SIGCHLD)), EPERM);
+            assert_eq!(verdict(libc::SYS_unshare, ns(flag)), EPERM);
+        }
+        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_FILES)), ALLOW);
+
+        let socket = |family: i32, kind: i32, protocol: i32| {
+            verdict(libc::SYS_socket, [family as u64, kind as u64, protocol as u64, 0, 0, 0])
+        };
+        assert_eq!(socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0), ALLOW);
+        assert_eq!(socket(libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_UDP), ALLOW);
+        assert_eq!(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), ALLOW);
+        assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE), ALLOW);
+        for (family, kind, protocol) in [
+            (libc::AF_INET, libc::SOCK_RAW, 0),
+            (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP),
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP),
+            (libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT),
+            (libc::AF_VSOCK, libc::SOCK_STREAM, 0),
+            (libc::AF_PACKET, libc::SOCK_RAW, 0),
+            (libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
+        ] {
+            assert_ne!(socket(family, kind, protocol), ALLOW, "{family} {kind} {protocol}");
+        }
+
+        let sti = libc::TIOCSTI;
+        assert_eq!(verdict(libc::SYS_ioctl, [0, sti, 0, 0, 0, 0]), EPERM);
+        assert_eq!(verdict(libc::SYS_ioctl, [0, sti | 1 << 40, 0, 0, 0, 0]), EPERM, "high bits are ignored");
+        assert_eq!(verdict(libc::SYS_ioctl, [0, libc::TCGETS, 0, 0, 0, 0]), ALLOW);
+
+        assert_eq!(verdict(libc::SYS_mknod, [0, libc::S_IFIFO.into(), 0, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_mknod, [0, u64::from(libc::S_IFBLK) | 0o600, 0, 0, 0, 0]), EPERM);
+        assert_eq!(verdict(libc::SYS_mknodat, [0, 0, u64::from(libc::S_IFCHR), 0, 0, 0]), EPERM);
+        assert_eq!(verdict(libc::SYS_personality, [0x40000, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_personality, [0x400000, 0, 0, 0, 0, 0]), EPERM);
+    }
+}

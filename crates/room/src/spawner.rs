@@ -1,0 +1,204 @@
+//! The spawner: a small single-threaded process that builds rooms by cloning itself.
+//!
+//! It is this program executed anew with a clean command line and an empty environment, so that nothing of
+//! its caller is in the memory that rooms are copies of. It ends when its socket does, and its rooms with it.
+
+use crate::build::{self, Builder};
+use crate::cgroup::Groups;
+use crate::identity::{Privilege, UidRange};
+use crate::step::During;
+use crate::template::Template;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use workroom_proto::{Channel, FromSpawner, Received, ToSpawner};
+use workroom_sys::clone::{CloneFlags, clone_process};
+use workroom_sys::exec::place_fd;
+use workroom_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, next_signal, signal_fd};
+use workroom_sys::wait::reap;
+use workroom_types::{ErrorCode, Layer, RoomError, RoomSpec};
+
+/// The name this program is started under to be a spawner.
+pub(crate) const ARGV0: &str = "workroom-spawner";
+
+/// Becomes the spawner if this process was started as one. Call it first thing in `main`.
+pub fn run_if_spawner() {
+    if std::env::args_os().next().is_some_and(|name| name == ARGV0) {
+        std::process::exit(match run() {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("workroom: the spawner ended: {error}");
+                1
+            }
+        });
+    }
+}
+
+struct Live {
+    room: String,
+    pidfd: OwnedFd,
+}
+
+struct Spawner {
+    host: Channel,
+    groups: Groups,
+    privilege: Privilege,
+    caller: (u32, u32),
+    /// By pid.
+    rooms: HashMap<i32, Live>,
+}
+
+fn run() -> io::Result<()> {
+    let host = take_socket()?;
+    // Signals of the caller's terminal are the caller's to act on.
+    let signals = signal_fd(&[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    let privilege = Privilege::detect();
+    let caller = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Where the machine lets us, the kernel looks for its victims elsewhere.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+    let groups = Groups::open();
+    let template = Template::prepare(privilege);
+    let mut spawner = Spawner { host, groups, privilege, caller, rooms: HashMap::new() };
+    loop {
+        let ready = {
+            let mut fds = [PollFd::new(&spawner.host, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            fds.map(|fd| !fd.revents().is_empty())
+        };
+        if ready[1] {
+            while next_signal(signals.as_fd()).is_some() {}
+            spawner.reap_rooms()?;
+        }
+        if ready[0] {
+            match spawner.host.receive()? {
+                Received::Message(ToSpawner::Create(spec), fds) => spawner.create(&template, &spec, fds)?,
+                Received::Closed => break,
+            }
+        }
+    }
+    spawner.end_all()
+}
+
+/// The socket is this process's stdin; moves it out of the way of what rooms have there.
+fn take_socket() -> io::Result<Channel> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    place_fd(null.as_raw_fd(), 0)?;
+    place_fd(null.as_raw_fd(), 1)?;
+    Ok(Channel::from_fd(socket))
+}
+
+impl Spawner {
+    fn create(
+        &mut self,
+        template: &Result<Template, RoomError>,
+        spec: &RoomSpec,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let refused = |error| FromSpawner::Refused { room: spec.id.clone(), error };
+        let template = match template {
+            Ok(template) => template,
+            Err(error) => return self.host.send(&refused(error.clone()), &[]),
+        };
+        match self.clone_room(template, spec, fds) {
+            Ok((pid, pidfd)) => {
+                let answer = FromSpawner::Cloned { room: spec.id.clone(), pid };
+                let sent = self.host.send(&answer, &[pidfd.as_fd()]);
+                self.rooms.insert(pid, Live { room: spec.id.clone(), pidfd });
+                sent
+            }
+            Err(error) => self.host.send(&refused(error), &[]),
+        }
+    }
+
+    /// The steps outside the room's namespaces, each undone if a later one fails: range, groups, clone.
+    fn clone_room(
+        &self,
+        template: &Template,
+        spec: &RoomSpec,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(i32, OwnedFd), RoomError> {
+        let control = fds.into_iter().next().map(Channel::from_fd).ok_or_else(|| {
+            RoomError::new(ErrorCode::RoomSetup, "the request came without a control socket", "")
+        })?;
+        let wanted: Vec<(&Path, bool)> = spec
+            .workspace
+            .iter()
+            .map(|workspace| (workspace.source.as_path(), workspace.read_only))
+            .chain(spec.mounts.iter().map(|mount| (mount.source.as_path(), true)))
+            .collect();
+        let host_trees = template.take(&wanted)?;
+        let as_root = self.privilege == Privilege::Root;
+        let range = if as_root && !spec.without.contains(Layer::UserNs) {
+            Some(UidRange::claim().during("uid range")?)
+        } else {
+            None
+        };
+        let owner = range.as_ref().map_or(self.caller.0, |range| range.base);
+        let group = self.groups.create(&spec.id, &effective_limits(spec), owner)?;
+        let flags = CloneFlags::NONE
+            .and_if(!spec.without.contains(Layer::PidNs), CloneFlags::NEW_PID)
+            .and_if(!as_root, CloneFlags::NEW_USER);
+        let mut builder = Some(Builder {
+            spec,
+            template,
+            privilege: self.privilege,
+            range: range.as_ref(),
+            caller: self.caller,
+            group,
+            host_trees,
+            control,
+        });
+        let cloned = clone_process(flags, self.groups.guests(), || builder.take().map_or(1, build::run));
+        match cloned {
+            Ok(cloned) => Ok((cloned.pid, cloned.pidfd)),
+            Err(error) => {
+                self.groups.remove(&spec.id);
+                Err(error).during("clone")
+            }
+        }
+    }
+
+    fn reap_rooms(&mut self) -> io::Result<()> {
+        while let Some(reaped) = reap()? {
+            if let Some(live) = self.rooms.remove(&reaped.pid) {
+                self.groups.remove(&live.room);
+                // A host that is gone is seen, and acted on, when its socket is read.
+                let _ = self.host.send(&FromSpawner::Gone { room: live.room }, &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The host is gone: so are its rooms, before this process is.
+    fn end_all(&mut self) -> io::Result<()> {
+        for live in self.rooms.values() {
+            let _ = rustix::process::pidfd_send_signal(&live.pidfd, Signal::KILL);
+        }
+        for live in std::mem::take(&mut self.rooms).into_values() {
+            let mut fds = [PollFd::new(&live.pidfd, PollFlags::IN)];
+            while let Err(Errno::INTR) = poll(&mut fds, None) {}
+            let _ = reap();
+            self.groups.remove(&live.room);
+        }
+        Ok(())
+    }
+}
+
+/// Limits less those that are left out on purpose.
+fn effective_limits(spec: &RoomSpec) -> workroom_types::Limits {
+    let mut limits = spec.limits;
+    let has = |layer| !spec.without.contains(layer);
+    limits.memory = limits.memory.filter(|_| has(Layer::Memory));
+    limits.pids = limits.pids.filter(|_| has(Layer::Pids));
+    limits.cpus_milli = limits.cpus_milli.filter(|_| has(Layer::Cpu));
+    limits
+}

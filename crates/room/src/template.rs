@@ -1,0 +1,240 @@
+//! The `host` template: this machine's `/usr`, read-only, over a small skeleton of everything else.
+//!
+//! A spawner prepares it once, in a mount namespace that holds nothing but what rooms are made of:
+//!
+//! ```text
+//!  /proc          the machine's, to write id maps through
+//!  /skeleton      the lower layer of every room: directories, generated /etc, every mount point
+//!  /source/...    read-only binds that each room gets: usr, parts of etc, dev with its six devices
+//!  /upper /lower /root    where a room's builder attaches its own mounts
+//! ```
+//!
+//! Copying a mount namespace costs by its mounts, so a room made from here costs the same on a laptop with
+//! five hundred mounts.
+
+use crate::identity::Privilege;
+use crate::mounts::{
+    Attributes, FsOption, PLAIN, attach, change_root, clone_tree, directory, make, make_private, set_attributes,
+};
+use crate::step::During;
+use rustix::mount::MountAttrFlags;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use workroom_sys::namespace::{Namespaces, enter, unshare};
+use workroom_types::{AGENT_ID, HostMount, RoomError};
+
+#[path = "skeleton.rs"]
+mod skeleton;
+
+/// Top-level directories of the machine that are either links into `/usr` or bound like it.
+const SYSTEM_DIRS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Parts of the machine's `/etc` that programs under `/usr` read and that say nothing about its people.
+const ETC_DIRS: [&str; 6] =
+    ["alternatives", "ssl/certs", "ld.so.conf.d", "pki/ca-trust", "pki/tls/certs", "crypto-policies"];
+
+pub(crate) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// What a room's builder attaches from the template: where from, and where to in the room.
+pub(crate) struct Template {
+    pub(crate) binds: Vec<(PathBuf, PathBuf)>,
+    /// The machine's own mounts, to take host directories from.
+    host_mounts: OwnedFd,
+    /// The template's.
+    own_mounts: OwnedFd,
+}
+
+impl Template {
+    /// Moves this process into a mount namespace of its own and prepares the template there.
+    pub(crate) fn prepare(privilege: Privilege) -> Result<Template, RoomError> {
+        if privilege == Privilege::Rootless {
+            enter_own_user_namespace()?;
+        }
+        let host_mounts = mount_namespace().during("open mount namespace")?;
+        let mut sources = Vec::new();
+        for name in SYSTEM_DIRS {
+            let path = Path::new("/").join(name);
+            if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+                sources.push((PathBuf::from(name), source(&path, false).during("bind the system")?));
+            }
+        }
+        for name in etc_dirs() {
+            let path = Path::new("/etc").join(&name);
+            if path.is_dir() {
+                sources.push((Path::new("etc").join(&name), source(&path, false).during("bind /etc")?));
+            }
+        }
+        let devices = DEVICES
+            .iter()
+            .map(|name| Ok((*name, source(&Path::new("/dev").join(name), true)?)))
+            .collect::<io::Result<Vec<_>>>()
+            .during("bind devices")?;
+        let proc = clone_tree("/proc").during("bind /proc")?;
+        let skeleton = skeleton::read_host();
+
+        unshare(Namespaces::MOUNT).during("mount namespace")?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID;
+        let options = [FsOption::Set("size", "16m"), FsOption::Set("mode", "755")];
+        let root = make("tmpfs", &options, attributes).during("template file system")?;
+        // Any directory would do to stand on for a moment; this one is always there.
+        let foothold = directory("/usr").during("template root")?;
+        make_private(directory("/").during("template root")?.as_fd()).during("private mounts")?;
+        attach(root.as_fd(), foothold.as_fd(), "").or_else(|_| attach(root.as_fd(), rustix::fs::CWD, "/usr"))
+            .during("template root")?;
+        change_root(root.as_fd()).during("template root")?;
+
+        let as_root = privilege == Privilege::Root;
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let binds = lay_out(sources, devices, proc).during("template layout")?;
+        skeleton::write(Path::new("/skeleton"), &skeleton, &binds, as_root).during("skeleton")?;
+        let own_mounts = mount_namespace().during("open mount namespace")?;
+        Ok(Template { binds, host_mounts, own_mounts })
+    }
+
+    /// Takes detached copies of host directories, to be attached in a room.
+    pub(crate) fn take(&self, wanted: &[(&Path, bool)]) -> Result<Vec<OwnedFd>, RoomError> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        enter(self.host_mounts.as_fd(), Namespaces::MOUNT).during("enter the machine's mounts")?;
+        let taken = wanted
+            .iter()
+            .map(|(path, read_only)| {
+                let tree = clone_tree(path)?;
+                make_private(tree.as_fd())?;
+                let extra = if *read_only { Attributes::READ_ONLY } else { Attributes::NONE };
+                set_attributes(tree.as_fd(), PLAIN.and(extra), None)?;
+                Ok(tree)
+            })
+            .collect::<io::Result<Vec<_>>>();
+        enter(self.own_mounts.as_fd(), Namespaces::MOUNT).during("enter the template's mounts")?;
+        taken.during("bind a host directory")
+    }
+}
+
+fn mount_namespace() -> io::Result<OwnedFd> {
+    fs::File::open("/proc/self/ns/mnt").map(OwnedFd::from)
+}
+
+/// A detached, private, read-only copy of a host path.
+fn source(path: &Path, device: bool) -> io::Result<OwnedFd> {
+    let tree = clone_tree(path)?;
+    make_private(tree.as_fd())?;
+    // `nodev` on the bind of a device node would disable it.
+    let attributes = if device {
+        Attributes::NO_SUID.and(Attributes::NO_EXEC)
+    } else {
+        PLAIN.and(Attributes::READ_ONLY)
+    };
+    set_attributes(tree.as_fd(), attributes, None)?;
+    Ok(tree)
+}
+
+fn etc_dirs() -> Vec<String> {
+    let mut names: Vec<String> = ETC_DIRS.iter().map(|name| (*name).to_owned()).collect();
+    let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
+    // Java and Python keep what they cannot start without in versioned directories.
+    names.extend(
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.starts_with("java-") || name.starts_with("python3")),
+    );
+    names
+}
+
+/// Builds the directories that the module's picture shows, and returns what each room attaches.
+fn lay_out(
+    sources: Vec<(PathBuf, OwnedFd)>,
+    devices: Vec<(&str, OwnedFd)>,
+    proc: OwnedFd,
+) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    for dir in ["proc", "skeleton", "source/etc", "source/dev", "upper", "lower", "root"] {
+        fs::create_dir_all(dir)?;
+    }
+    attach(proc.as_fd(), rustix::fs::CWD, "/proc")?;
+    let mut binds = Vec::new();
+    for (name, tree) in sources {
+        let from = Path::new("/source").join(&name);
+        fs::create_dir_all(&from)?;
+        attach(tree.as_fd(), rustix::fs::CWD, &from)?;
+        binds.push((from, name));
+    }
+    // One small read-only file system with the devices in it: a room attaches all of /dev in one call.
+    let dev = make("tmpfs", &[FsOption::Set("size", "64k"), FsOption::Set("mode", "755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    attach(dev.as_fd(), rustix::fs::CWD, "/source/dev")?;
+    for (name, tree) in devices {
+        let at = Path::new("/source/dev").join(name);
+        fs::write(&at, "")?;
+        attach(tree.as_fd(), rustix::fs::CWD, &at)?;
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, Path::new("/source/dev").join(name))?;
+    }
+    fs::create_dir("/source/dev/pts")?;
+    fs::create_dir("/source/dev/shm")?;
+    // Read-only binds of devices still take writes; `nodev` they must not have.
+    set_attributes(dev.as_fd(), Attributes::READ_ONLY.and(Attributes::NO_SUID).and(Attributes::NO_EXEC), None)?;
+    binds.push(("/source/dev".into(), "dev".into()));
+
+    // What masked files and directories of /proc look like.
+    let empty = make("tmpfs", &[FsOption::Set("size", "16k"), FsOption::Set("mode", "755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    fs::create_dir("/source/empty")?;
+    attach(empty.as_fd(), rustix::fs::CWD, "/source/empty")?;
+    fs::write("/source/empty/file", "")?;
+    fs::set_permissions("/source/empty/file", fs::Permissions::from_mode(0o444))?;
+    fs::create_dir("/source/empty/directory")?;
+    set_attributes(empty.as_fd(), PLAIN.and(Attributes::READ_ONLY).and(Attributes::NO_EXEC), None)?;
+    Ok(binds)
+}
+
+/// Without privileges: a user namespace in which we may mount, with no id but our own.
+fn enter_own_user_namespace() -> Result<(), RoomError> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    unshare(Namespaces::USER.and(Namespaces::MOUNT)).during("user namespace")?;
+    let proc = directory("/proc/self").during("open /proc")?;
+    write_own_maps(proc.as_fd(), (uid, uid), (gid, gid)).during("map ids")
+}
+
+/// Maps one uid and one gid: (inside, outside) each.
+pub(crate) fn write_own_maps(
+    proc_self: std::os::fd::BorrowedFd<'_>,
+    uid: (u32, u32),
+    gid: (u32, u32),
+) -> io::Result<()> {
+    use workroom_sys::namespace::write_at;
+    write_at(proc_self, "setgroups", "deny")?;
+    write_at(proc_self, "uid_map", &format!("{} {} 1", uid.0, uid.1))?;
+    write_at(proc_self, "gid_map", &format!("{} {} 1", gid.0, gid.1))
+}
+
+/// Checks a host directory that a caller names, as the caller.
+pub fn check_host_mount(mount: &HostMount) -> Result<(), RoomError> {
+    if !mount.target.is_absolute() || mount.target.components().any(|part| part.as_os_str() == "..") {
+        return Err(RoomError::invalid(
+            format!("the place {} in the room is not an absolute path", mount.target.display()),
+            "write it like --ro /opt/tools:/opt/tools",
+        ));
+    }
+    let first = mount.target.components().nth(1);
+    let taken = ["proc", "sys", "dev", "usr", "etc", "bin", "sbin", "lib", "lib64"];
+    if first.is_none_or(|first| taken.iter().any(|name| first.as_os_str() == *name)) {
+        return Err(RoomError::invalid(
+            format!("{} in the room is the room's own", mount.target.display()),
+            "choose a place such as /opt/NAME",
+        ));
+    }
+    Ok(())
+}
+
+fn give_to_agent(path: &Path, as_root: bool) -> io::Result<()> {
+    if as_root { chown(path, Some(AGENT_ID), Some(AGENT_ID)) } else { Ok(()) }
+}

@@ -1,0 +1,70 @@
+//! New processes by `clone3`, without exec: a copy of this process that goes on in a closure.
+
+use crate::check;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Of clone3 alone; the C library's constant is too narrow for it.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// What a new process gets of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CloneFlags(u64);
+
+impl CloneFlags {
+    pub const NONE: Self = Self(0);
+    pub const NEW_USER: Self = Self(libc::CLONE_NEWUSER as u64);
+    pub const NEW_PID: Self = Self(libc::CLONE_NEWPID as u64);
+    /// The new process is a sibling: its end is told to this process's parent.
+    pub const PARENT: Self = Self(libc::CLONE_PARENT as u64);
+    /// This process waits until the new one executes a program or ends.
+    pub const VFORK: Self = Self(libc::CLONE_VFORK as u64);
+
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub const fn and_if(self, condition: bool, other: Self) -> Self {
+        if condition { self.and(other) } else { self }
+    }
+}
+
+/// A process made by [`clone_process`].
+#[derive(Debug)]
+pub struct Cloned {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+}
+
+/// Copies this process; the copy runs `child` and ends with the status it returns.
+///
+/// Only for single-threaded processes: the copy has only the calling thread, so a lock that another thread
+/// held (the allocator's, say) would stay locked in it for ever.
+pub fn clone_process(
+    flags: CloneFlags,
+    cgroup: Option<BorrowedFd<'_>>,
+    child: impl FnOnce() -> i32,
+) -> io::Result<Cloned> {
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: `clone_args` is plain integers; all zeroes is a valid value and the kernel's own default.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = flags.0 | libc::CLONE_PIDFD as u64;
+    args.pidfd = &raw mut pidfd as u64;
+    // A sibling tells its end to our parent with the signal that our own end sends.
+    args.exit_signal = if flags.0 & libc::CLONE_PARENT as u64 != 0 { 0 } else { libc::SIGCHLD as u64 };
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM and with no stack given this is a fork: the child returns here on a private
+    // copy of the same stack. `args` outlives the call and `pidfd` is a valid place for the kernel to write.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
+    if pid == 0 {
+        let status = child();
+        // SAFETY: ends the process at once; nothing of the parent's is flushed or run twice.
+        unsafe { libc::_exit(status) }
+    }
+    // SAFETY: the kernel wrote a new descriptor there, which nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Cloned { pid: pid as i32, pidfd })
+}

@@ -1,0 +1,171 @@
+//! The walls of a room, by name, and what is known about each one on this machine.
+
+use serde::{Deserialize, Serialize};
+
+/// One wall. The names are what `--require`, `--allow-missing` and reports use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum Layer {
+    UserNs,
+    MountNs,
+    PidNs,
+    NetNs,
+    IpcNs,
+    UtsNs,
+    CgroupNs,
+    /// A uid range of its own for each room; needs a privileged host.
+    UidRange,
+    Caps,
+    Nnp,
+    Seccomp,
+    Landlock,
+    /// Landlock's scopes: no signal and no abstract socket leaves the commands' domain (ABI 6).
+    Scope,
+    /// `/proc` read-only, with what can hurt masked.
+    Proc,
+    /// The guest and the launcher cannot be read or traced from inside.
+    Dumpable,
+    Memory,
+    Pids,
+    Cpu,
+    Disk,
+}
+
+impl Layer {
+    pub const ALL: [Layer; 19] = [
+        Layer::UserNs,
+        Layer::MountNs,
+        Layer::PidNs,
+        Layer::NetNs,
+        Layer::IpcNs,
+        Layer::UtsNs,
+        Layer::CgroupNs,
+        Layer::UidRange,
+        Layer::Caps,
+        Layer::Nnp,
+        Layer::Seccomp,
+        Layer::Landlock,
+        Layer::Scope,
+        Layer::Proc,
+        Layer::Dumpable,
+        Layer::Memory,
+        Layer::Pids,
+        Layer::Cpu,
+        Layer::Disk,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Layer::UserNs => "userns",
+            Layer::MountNs => "mountns",
+            Layer::PidNs => "pidns",
+            Layer::NetNs => "netns",
+            Layer::IpcNs => "ipcns",
+            Layer::UtsNs => "utsns",
+            Layer::CgroupNs => "cgroupns",
+            Layer::UidRange => "uidrange",
+            Layer::Caps => "caps",
+            Layer::Nnp => "nnp",
+            Layer::Seccomp => "seccomp",
+            Layer::Landlock => "landlock",
+            Layer::Scope => "scope",
+            Layer::Proc => "proc",
+            Layer::Dumpable => "dumpable",
+            Layer::Memory => "memory",
+            Layer::Pids => "pids",
+            Layer::Cpu => "cpu",
+            Layer::Disk => "disk",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Layer> {
+        Layer::ALL.into_iter().find(|layer| layer.name() == name)
+    }
+
+    /// Whether a room refuses to start without it unless the caller allows its absence.
+    ///
+    /// The others are strengthened by privileges or cgroups that an ordinary user does not have; a room
+    /// without them still has two walls for every class of escape, and its report says what is missing.
+    pub fn required_by_default(self) -> bool {
+        !matches!(self, Layer::UidRange | Layer::Memory | Layer::Pids | Layer::Cpu | Layer::Scope)
+    }
+}
+
+/// A set of layers, small enough to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LayerSet(u32);
+
+impl LayerSet {
+    pub const EMPTY: LayerSet = LayerSet(0);
+
+    pub fn with(self, layer: Layer) -> Self {
+        Self(self.0 | 1 << layer as u8)
+    }
+
+    pub fn contains(self, layer: Layer) -> bool {
+        self.0 & 1 << layer as u8 != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Layer> {
+        Layer::ALL.into_iter().filter(move |layer| self.contains(*layer))
+    }
+}
+
+impl FromIterator<Layer> for LayerSet {
+    fn from_iter<I: IntoIterator<Item = Layer>>(layers: I) -> Self {
+        layers.into_iter().fold(Self::EMPTY, LayerSet::with)
+    }
+}
+
+/// How one layer stands in a particular room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerState {
+    /// In force, by this mechanism.
+    Enforced(String),
+    /// A weaker thing stands in its place, and this is how it is weaker.
+    Partial(String),
+    /// Not in force, and why.
+    Missing(String),
+}
+
+/// What is really in force in a room: one entry for each layer, in the order of [`Layer::ALL`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Enforced(pub Vec<(Layer, LayerState)>);
+
+impl Enforced {
+    pub fn set(&mut self, layer: Layer, state: LayerState) {
+        match self.0.iter_mut().find(|(known, _)| *known == layer) {
+            Some((_, known)) => *known = state,
+            None => self.0.push((layer, state)),
+        }
+    }
+
+    pub fn get(&self, layer: Layer) -> Option<&LayerState> {
+        self.0.iter().find(|(known, _)| *known == layer).map(|(_, state)| state)
+    }
+
+    pub fn holds(&self, layer: Layer) -> bool {
+        matches!(self.get(layer), Some(LayerState::Enforced(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layer_is_found_by_its_name_and_fits_the_set() {
+        for layer in Layer::ALL {
+            assert_eq!(Layer::from_name(layer.name()), Some(layer));
+            let set = LayerSet::EMPTY.with(layer);
+            assert_eq!(set.iter().collect::<Vec<_>>(), [layer]);
+        }
+        assert_eq!(LayerSet::from_iter(Layer::ALL).iter().count(), Layer::ALL.len());
+    }
+}

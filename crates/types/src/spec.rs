@@ -1,0 +1,139 @@
+//! What a room and a command are asked to be.
+
+use crate::LayerSet;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The uid and gid of `agent` inside every room.
+pub const AGENT_ID: u32 = 1000;
+
+/// Who a command runs as, inside the room. Neither has any capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoomUser {
+    Root,
+    #[default]
+    Agent,
+}
+
+impl RoomUser {
+    pub fn id(self) -> u32 {
+        match self {
+            RoomUser::Root => 0,
+            RoomUser::Agent => AGENT_ID,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RoomUser::Root => "root",
+            RoomUser::Agent => "agent",
+        }
+    }
+
+    pub fn home(self) -> &'static str {
+        match self {
+            RoomUser::Root => "/root",
+            RoomUser::Agent => "/home/agent",
+        }
+    }
+}
+
+/// What a room may reach. Only nothing, for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    #[default]
+    None,
+}
+
+/// Hard limits of a room. `None` means that the kernel's own limits are the only ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes, swap included. The room's disk, where it lives in memory, counts too.
+    pub memory: Option<u64>,
+    /// Thousandths of a CPU.
+    pub cpus_milli: Option<u64>,
+    pub pids: Option<u64>,
+    /// Bytes that the room may write outside its mounts.
+    pub disk: u64,
+    /// Bytes of `/dev/shm`.
+    pub shm: u64,
+    pub open_files: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: Some(2 << 30),
+            cpus_milli: None,
+            pids: Some(1024),
+            disk: 1 << 30,
+            shm: 64 << 20,
+            open_files: 16384,
+        }
+    }
+}
+
+/// A host directory that becomes `/workspace`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workspace {
+    pub source: PathBuf,
+    pub read_only: bool,
+}
+
+/// A host path made visible read-only, such as a toolchain outside `/usr`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostMount {
+    pub source: PathBuf,
+    pub target: PathBuf,
+}
+
+/// What ends a room, besides being told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lifetime {
+    /// The end of its first command, and the end of whoever holds its control socket.
+    #[default]
+    FirstCommand,
+    /// The end of whoever holds its control socket.
+    Connection,
+}
+
+/// Everything needed to build a room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomSpec {
+    /// `[a-z0-9-]{1,64}`; names the room's cgroup.
+    pub id: String,
+    /// Who commands run as by default, and, without privileges, the only id the room has.
+    pub user: RoomUser,
+    pub limits: Limits,
+    pub network: Network,
+    pub workspace: Option<Workspace>,
+    pub mounts: Vec<HostMount>,
+    pub lifetime: Lifetime,
+    /// Layers that must hold although they are not required by default.
+    pub require: LayerSet,
+    /// Layers that may be missing although they are required by default.
+    pub allow_missing: LayerSet,
+    /// Layers left out on purpose, to see that something goes red without them. Never for real work.
+    pub without: LayerSet,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+/// One command in a room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandSpec {
+    pub argv: Vec<Vec<u8>>,
+    /// The whole environment: nothing is added to it.
+    pub env: Vec<Vec<u8>>,
+    pub cwd: Vec<u8>,
+    pub user: RoomUser,
+    /// With a terminal the command gets a PTY of the room as its stdio.
+    pub terminal: Option<TerminalSize>,
+}
