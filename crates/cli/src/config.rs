@@ -37,10 +37,12 @@ pub(crate) fn load() -> Result<Config, RoomError> {
         Some(path) => vec![path],
         None => home.into_iter().chain([PathBuf::from("/etc/workroom/config.toml")]).collect(),
     };
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
     for path in candidates {
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => continue,
+            // A home that is not ours to read (after su, say) holds no configuration for us.
+            Err(error) if !must_exist && matches!(error.kind(), NotFound | PermissionDenied) => continue,
             Err(error) => {
                 return Err(RoomError::invalid(
                     format!("the configuration {} cannot be read: {error}", path.display()),

@@ -42,12 +42,14 @@ impl Plan {
             (options.cpus.is_some(), Layer::Cpu),
             (options.pids.is_some(), Layer::Pids),
         ];
-        let asked_limits = asked_limits.into_iter().filter(|(asked, _)| *asked).map(|(_, layer)| layer).collect();
+        let asked_limits =
+            asked_limits.into_iter().filter(|(asked, _)| *asked).map(|(_, layer)| layer).collect();
         let limits = limits(&options, &defaults)?;
         let timeout = options.timeout.as_ref().or(defaults.timeout.as_ref());
         let timeout = timeout.map(|text| parse_duration(text)).transpose().map_err(wrong("--timeout"))?;
         let workspace = options.workspace.as_deref().map(workspace).transpose()?;
-        let mounts = defaults.ro.iter().chain(&options.ro).map(|text| host_mount(text)).collect::<Result<_, _>>()?;
+        let mounts =
+            defaults.ro.iter().chain(&options.ro).map(|text| host_mount(text)).collect::<Result<_, _>>()?;
         let room = RoomSpec {
             id: room_id()?,
             user,
@@ -195,7 +197,10 @@ fn environment<'a>(
             RoomError::invalid(format!("--env \"{pair}\" has no value"), "write it like --env NAME=value")
         })?;
         let first = name.bytes().next().unwrap_or(b'=');
-        if first.is_ascii_digit() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
+        if first.is_ascii_digit()
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            || name.is_empty()
+        {
             return Err(RoomError::invalid(
                 format!("--env \"{name}\" is not a variable's name"),
                 "names are letters, digits and _, and do not start with a digit",

@@ -117,7 +117,8 @@ impl Relay<'_> {
         let (room, signal, input, output, errors);
         {
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            let listening = self.listening.then(|| PollFd::from_borrowed_fd(self.room.events(), PollFlags::IN));
+            let listening =
+                self.listening.then(|| PollFd::from_borrowed_fd(self.room.events(), PollFlags::IN));
             let at = [listening, self.input.waits_for(), self.output.waits_for(), self.errors.waits_for()]
                 .map(|fd| {
                     fd.map(|fd| {

@@ -9,7 +9,9 @@ use workroom_room::Spawner;
 use workroom_types::RoomError;
 
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  workroom run --memory 512M --timeout 30s --workspace . -- python3 main.py")]
+#[command(
+    after_help = "Example:\n  workroom run --memory 512M --timeout 30s --workspace . -- python3 main.py"
+)]
 pub(crate) struct Options {
     /// End the room after this long (500ms, 30s, 5m); exit status 124
     #[arg(long, value_name = "TIME")]
@@ -90,11 +92,10 @@ fn in_room(plan: &Plan) -> Result<Ended, RoomError> {
     let spawner = Spawner::start()?;
     let room = spawner.create(&plan.room)?;
     let ended = relay::run(plan, &room);
-    let id = room.id().to_owned();
     room.kill();
     drop(room);
-    let gone = spawner.wait_gone(&id);
+    let finished = spawner.finish();
     let ended = ended?;
-    gone?;
+    finished?;
     Ok(ended)
 }

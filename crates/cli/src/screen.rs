@@ -12,7 +12,10 @@ pub(crate) fn size() -> TerminalSize {
     [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()]
         .into_iter()
         .find_map(|fd| tcgetwinsize(fd).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0))
-        .map_or(TerminalSize { rows: 24, cols: 80 }, |size| TerminalSize { rows: size.ws_row, cols: size.ws_col })
+        .map_or(TerminalSize { rows: 24, cols: 80 }, |size| TerminalSize {
+            rows: size.ws_row,
+            cols: size.ws_col,
+        })
 }
 
 /// Raw mode, until dropped: every key goes to the room, which has a terminal of its own to make sense of it.

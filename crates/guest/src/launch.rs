@@ -42,9 +42,8 @@ pub(crate) fn launch(
     let strings = |list: &[Vec<u8>]| list.iter().cloned().map(CString::new).collect::<Result<Vec<_>, _>>();
     let programs = candidates(spec).map_err(invalid)?;
     let argv_strings = strings(&spec.argv).map_err(invalid)?;
-    let script_argv = ExecStrings::new(
-        [c"/bin/sh".to_owned()].into_iter().chain(argv_strings.iter().cloned()).collect(),
-    );
+    let script_argv =
+        ExecStrings::new([c"/bin/sh".to_owned()].into_iter().chain(argv_strings.iter().cloned()).collect());
     let argv = ExecStrings::new(argv_strings);
     let env = ExecStrings::new(strings(&spec.env).map_err(invalid)?);
     let cwd = CString::new(spec.cwd.clone()).map_err(invalid)?;
@@ -52,7 +51,8 @@ pub(crate) fn launch(
     let birth = rules.birth_group.as_ref().map(AsFd::as_fd);
     let flags = CloneFlags::PARENT.and(CloneFlags::VFORK);
     let cloned = clone_process(flags, birth, || {
-        let LaunchError { stage, errno } = become_command(rules, spec, stdio, &cwd, &programs, &argv, &script_argv, &env);
+        let LaunchError { stage, errno } =
+            become_command(rules, spec, stdio, &cwd, &programs, &argv, &script_argv, &env);
         let mut complaint = [stage as u8, 0, 0, 0, 0];
         complaint[1..].copy_from_slice(&errno.to_ne_bytes());
         let _ = rustix::io::write(&rules.complaint_write, &complaint);

@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use workroom_proto::{Channel, FromLauncher, Received, ToLauncher};
 
+/// What a launcher is made from; the guest keeps it, to make another should one be killed.
 pub(crate) struct Launcher {
-    pub(crate) channel: Channel,
     pub(crate) walls: Walls,
     pub(crate) work: WorkGroup,
     pub(crate) switches_users: bool,
@@ -18,9 +18,9 @@ pub(crate) struct Launcher {
 }
 
 /// Enters the walls, says so, and serves until the guest is gone.
-pub(crate) fn run(launcher: Launcher) -> i32 {
-    let Launcher { channel, mut walls, work, switches_users, resource_limits } = launcher;
-    let rules = match enter(&mut walls, &work, switches_users) {
+pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
+    let Launcher { walls, work, switches_users, resource_limits } = launcher;
+    let rules = match enter(&walls, &work, switches_users) {
         Ok((complaint_read, complaint_write)) => LaunchRules {
             birth_group: work.birth,
             seccomp_command: walls.seccomp_command,
@@ -42,9 +42,7 @@ pub(crate) fn run(launcher: Launcher) -> i32 {
     }
     while let Ok(Received::Message(ToLauncher::Launch { command, spec }, fds)) = channel.receive() {
         let answer = match fds.as_slice() {
-            [stdin, stdout, stderr] => {
-                launch(&rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])
-            }
+            [stdin, stdout, stderr] => launch(&rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]),
             _ => Err(workroom_proto::LaunchError {
                 stage: workroom_proto::LaunchStage::Clone,
                 errno: Errno::BADF.raw_os_error(),
@@ -63,7 +61,7 @@ pub(crate) fn run(launcher: Launcher) -> i32 {
 
 /// Enters every inner wall, outermost first, each needing what the next ones take away.
 fn enter(
-    walls: &mut Walls,
+    walls: &Walls,
     work: &WorkGroup,
     switches_users: bool,
 ) -> Result<(OwnedFd, OwnedFd), (&'static str, io::Error)> {
@@ -79,11 +77,11 @@ fn enter(
     if walls.drop_capabilities {
         limit_capabilities(switches_users).map_err(at("capabilities"))?;
     }
-    if let Some(restrict) = walls.landlock.take() {
+    if let Some(restrict) = &walls.landlock {
         restrict().map_err(at("landlock"))?;
     }
-    if let Some(filter) = walls.seccomp.take() {
-        workroom_sys::seccomp::install(&filter).map_err(at("seccomp"))?;
+    if let Some(filter) = &walls.seccomp {
+        workroom_sys::seccomp::install(filter).map_err(at("seccomp"))?;
     }
     Ok(complaint)
 }
@@ -103,11 +101,8 @@ fn limit_capabilities(switches_users: bool) -> io::Result<()> {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
     }
-    let keep = if switches_users {
-        CapabilitySet::SETUID | CapabilitySet::SETGID
-    } else {
-        CapabilitySet::empty()
-    };
+    let keep =
+        if switches_users { CapabilitySet::SETUID | CapabilitySet::SETGID } else { CapabilitySet::empty() };
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }

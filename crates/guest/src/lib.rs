@@ -46,7 +46,7 @@ pub struct Guest {
 
 /// The inner walls: entered once by the launcher and inherited by every command.
 pub struct Walls {
-    pub landlock: Option<Box<dyn FnOnce() -> io::Result<()>>>,
+    pub landlock: Option<Box<dyn Fn() -> io::Result<()>>>,
     /// Entered by the launcher; leaves it `clone3`, which it needs to place commands in their cgroup.
     pub seccomp: Option<Vec<Instruction>>,
     /// Entered by each command on top: the few calls that only the launcher may make.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 use workroom_proto::{
     Channel, FromGuest, FromLauncher, LaunchError, LaunchStage, Received, ToGuest, ToLauncher,
@@ -37,11 +37,15 @@ enum Command {
 
 struct Pid1 {
     control: Channel,
+    signals: OwnedFd,
+    oom_score: Option<OwnedFd>,
     launcher: Channel,
     launcher_pid: i32,
+    launcher_parts: Option<Launcher>,
     lifetime: Lifetime,
     meters: Meters,
-    enforced: Enforced,
+    /// Told to the host when the first launcher stands.
+    enforced: Option<Enforced>,
     commands: HashMap<u32, Command>,
     /// Children reaped before the launcher's word of their start arrived.
     early: Vec<Reaped>,
@@ -50,39 +54,35 @@ struct Pid1 {
 
 pub(crate) fn run(guest: Guest) -> io::Result<()> {
     let signals = signal_fd(&[SIGCHLD])?;
-    let (mine, theirs) = Channel::pair()?;
-    let Guest { control, lifetime, enforced, walls, work, meters, switches_users, resource_limits, oom_score } =
-        guest;
-    let mut for_launcher = Some(Launcher { channel: theirs, walls, work, switches_users, resource_limits });
-    // What is the guest's alone, so that the launcher can let go of it.
-    let mut for_guest = Some((control, mine, meters, signals));
-
-    // Only the owner can raise a score, so the guest wears the commands' while the launcher is born.
-    raise_oom_score(&oom_score, COMMAND_OOM_SCORE);
-    let launcher = clone_process(CloneFlags::NONE, None, || {
-        drop(for_guest.take());
-        for_launcher.take().map_or(1, launcher::run)
-    })?;
-    raise_oom_score(&oom_score, GUEST_OOM_SCORE);
-    drop((for_launcher.take(), oom_score));
-
-    let Some((control, mine, meters, signals)) = for_guest.take() else {
-        return Err(io::ErrorKind::NotConnected.into());
-    };
+    let Guest {
+        control,
+        lifetime,
+        enforced,
+        walls,
+        work,
+        meters,
+        switches_users,
+        resource_limits,
+        oom_score,
+    } = guest;
+    let (launcher, _) = Channel::pair()?;
     let mut pid1 = Pid1 {
         control,
-        launcher: mine,
-        launcher_pid: launcher.pid,
+        signals,
+        oom_score,
+        launcher,
+        launcher_pid: 0,
+        launcher_parts: Some(Launcher { walls, work, switches_users, resource_limits }),
         lifetime,
         meters,
-        enforced,
+        enforced: Some(enforced),
         commands: HashMap::new(),
         early: Vec::new(),
         ended: false,
     };
-    drop(launcher);
+    pid1.start_launcher()?;
     while !pid1.ended {
-        pid1.turn(&signals)?;
+        pid1.turn()?;
     }
     Ok(())
 }
@@ -95,13 +95,58 @@ fn raise_oom_score(file: &Option<OwnedFd>, score: &[u8]) {
 }
 
 impl Pid1 {
+    fn start_launcher(&mut self) -> io::Result<()> {
+        let (ours, theirs) = Channel::pair()?;
+        self.launcher = ours;
+        // Only the owner can raise a score, so the guest wears the commands' while the launcher is born.
+        raise_oom_score(&self.oom_score, COMMAND_OOM_SCORE);
+        let mut theirs = Some(theirs);
+        let cloned = clone_process(CloneFlags::NONE, None, || {
+            let (Some(parts), Some(channel)) = (self.launcher_parts.take(), theirs.take()) else { return 1 };
+            // What is the guest's alone is not the launcher's to hold.
+            let mine = [&self.control, &self.launcher].map(|channel| channel.as_fd().as_raw_fd());
+            let files = [Some(&self.signals), self.oom_score.as_ref()];
+            let meters = [&self.meters.oom, &self.meters.peak, &self.meters.cpu].map(Option::as_ref);
+            let files = files.into_iter().chain(meters).flatten().map(|file| file.as_raw_fd());
+            workroom_sys::exec::close_these(mine.into_iter().chain(files));
+            launcher::run(parts, channel)
+        });
+        raise_oom_score(&self.oom_score, GUEST_OOM_SCORE);
+        self.launcher_pid = cloned?.pid;
+        Ok(())
+    }
+
+    /// Commands of a room may end each other and so, where they share its uid, the launcher. Those that run
+    /// go on; those that were about to start are told; the next one gets a new launcher.
+    fn replace_launcher(&mut self) -> io::Result<()> {
+        let lost: Vec<u32> = self
+            .commands
+            .iter()
+            .filter(|(_, command)| matches!(command, Command::Launching { .. }))
+            .map(|(id, _)| *id)
+            .collect();
+        for command in lost {
+            self.commands.remove(&command);
+            let error = RoomError::new(ErrorCode::RoomGone, "the room's launcher was killed", "try again");
+            self.not_started(command, error)?;
+        }
+        if self.enforced.is_some() {
+            // It never stood: starting it again would end the same way.
+            let error =
+                RoomError::new(ErrorCode::RoomSetup, "the room's launcher ended before it was ready", "");
+            self.ended = true;
+            return self.control.send(&FromGuest::Failed { error }, &[]);
+        }
+        self.start_launcher()
+    }
+
     /// Waits for one thing to happen and deals with all that did.
-    fn turn(&mut self, signals: &OwnedFd) -> io::Result<()> {
+    fn turn(&mut self) -> io::Result<()> {
         let ready = {
             let mut fds = [
                 PollFd::new(&self.control, PollFlags::IN),
                 PollFd::new(&self.launcher, PollFlags::IN),
-                PollFd::new(signals, PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
             ];
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -113,7 +158,7 @@ impl Pid1 {
             self.hear_launcher()?;
         }
         if ready[2] {
-            while next_signal(signals.as_fd()).is_some() {}
+            while next_signal(self.signals.as_fd()).is_some() {}
             self.reap_all()?;
         }
         if ready[0] && !self.ended {
@@ -172,15 +217,12 @@ impl Pid1 {
     fn hear_launcher(&mut self) -> io::Result<()> {
         match self.launcher.try_receive()? {
             None => Ok(()),
-            Some(Received::Closed) => {
-                // Without a launcher nothing can be started; a room that cannot work is ended, not kept.
-                self.ended = true;
-                Ok(())
-            }
-            Some(Received::Message(FromLauncher::Ready, _)) => {
-                let enforced = std::mem::take(&mut self.enforced);
-                self.control.send(&FromGuest::Ready { enforced }, &[])
-            }
+            // Its end is dealt with when it is reaped.
+            Some(Received::Closed) => Ok(()),
+            Some(Received::Message(FromLauncher::Ready, _)) => match self.enforced.take() {
+                Some(enforced) => self.control.send(&FromGuest::Ready { enforced }, &[]),
+                None => Ok(()),
+            },
             Some(Received::Message(FromLauncher::WallFailed { wall, errno }, _)) => {
                 let error = RoomError::new(
                     ErrorCode::RoomSetup,
@@ -190,7 +232,9 @@ impl Pid1 {
                 self.ended = true;
                 self.control.send(&FromGuest::Failed { error }, &[])
             }
-            Some(Received::Message(FromLauncher::Launched { command, pid }, _)) => self.launched(command, pid),
+            Some(Received::Message(FromLauncher::Launched { command, pid }, _)) => {
+                self.launched(command, pid)
+            }
             Some(Received::Message(FromLauncher::NotLaunched { command, error }, _)) => {
                 let Some(Command::Launching { spec, .. }) = self.commands.remove(&command) else {
                     return Ok(());
@@ -218,7 +262,9 @@ impl Pid1 {
     fn reap_all(&mut self) -> io::Result<()> {
         while let Some(reaped) = reap()? {
             if reaped.pid == self.launcher_pid {
-                self.ended = true;
+                if !self.ended {
+                    self.replace_launcher()?;
+                }
                 continue;
             }
             let known = self.commands.iter().find_map(|(id, command)| match command {

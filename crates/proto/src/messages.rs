@@ -14,19 +14,36 @@ pub enum ToSpawner {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromSpawner {
     /// The room's process exists. Beside it: its pidfd.
-    Cloned { room: String, pid: i32 },
-    Refused { room: String, error: RoomError },
+    Cloned {
+        room: String,
+        pid: i32,
+    },
+    Refused {
+        room: String,
+        error: RoomError,
+    },
     /// The room's last process is gone and what it had on the host is removed.
-    Gone { room: String },
+    Gone {
+        room: String,
+    },
 }
 
 /// Host to guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToGuest {
     /// Start a command. Beside it, without a terminal: its stdin, stdout and stderr.
-    Start { command: u32, spec: CommandSpec },
-    Signal { command: u32, signal: i32 },
-    Resize { command: u32, size: TerminalSize },
+    Start {
+        command: u32,
+        spec: CommandSpec,
+    },
+    Signal {
+        command: u32,
+        signal: i32,
+    },
+    Resize {
+        command: u32,
+        size: TerminalSize,
+    },
     End,
 }
 
@@ -34,13 +51,26 @@ pub enum ToGuest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromGuest {
     /// The room stands, and this is what is in force.
-    Ready { enforced: Enforced },
+    Ready {
+        enforced: Enforced,
+    },
     /// The room could not be built; nothing of it is left.
-    Failed { error: RoomError },
+    Failed {
+        error: RoomError,
+    },
     /// Beside it, with a terminal: the master side of the PTY.
-    Started { command: u32, pid: i32 },
-    NotStarted { command: u32, error: RoomError },
-    Exited { command: u32, report: ExitReport },
+    Started {
+        command: u32,
+        pid: i32,
+    },
+    NotStarted {
+        command: u32,
+        error: RoomError,
+    },
+    Exited {
+        command: u32,
+        report: ExitReport,
+    },
 }
 
 /// Guest to launcher. Beside it: stdin, stdout, stderr.
@@ -55,9 +85,18 @@ pub enum FromLauncher {
     /// The launcher stands behind its walls.
     Ready,
     /// The launcher could not enter its walls; the room must not be used.
-    WallFailed { wall: String, errno: i32 },
-    Launched { command: u32, pid: i32 },
-    NotLaunched { command: u32, error: LaunchError },
+    WallFailed {
+        wall: String,
+        errno: i32,
+    },
+    Launched {
+        command: u32,
+        pid: i32,
+    },
+    NotLaunched {
+        command: u32,
+        error: LaunchError,
+    },
 }
 
 /// The last thing a command's process did before it became the command.

@@ -238,10 +238,12 @@ fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomErro
     let mut lower = "/skeleton";
     if let (Some(range), Some(user_namespace)) = (builder.range, &made.user_namespace) {
         let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
-        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty()).during(step)?;
+        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty())
+            .during(step)?;
         // The skeleton is written with the ids that the room sees; for this room they are of its range.
         let mapped = clone_tree("/skeleton").during(step)?;
-        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd())).during("idmapped mount")?;
+        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
+            .during("idmapped mount")?;
         attach(mapped.as_fd(), CWD, "/lower").during(step)?;
         lower = "/lower";
     }
@@ -291,8 +293,19 @@ fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomE
 
 /// What says or does more than a room needs. Most are closed to the room's uids as well; two walls are better.
 const MASKED_FILES: [&str; 13] = [
-    "cmdline", "config.gz", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg", "latency_stats",
-    "modules", "sched_debug", "sysrq-trigger", "timer_list",
+    "cmdline",
+    "config.gz",
+    "interrupts",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "latency_stats",
+    "modules",
+    "sched_debug",
+    "sysrq-trigger",
+    "timer_list",
 ];
 const MASKED_DIRS: [&str; 8] =
     ["acpi", "asound", "bus", "driver", "dynamic_debug", "irq", "scsi", "sys/fs/binfmt_misc"];
@@ -310,7 +323,9 @@ fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError
         .map(|name| (name, "/source/empty/file"))
         .chain(MASKED_DIRS.iter().map(|name| (name, "/source/empty/directory")));
     for (name, with) in masks {
-        if rustix::fs::accessat(&proc, *name, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty()).is_ok() {
+        if rustix::fs::accessat(&proc, *name, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
+            .is_ok()
+        {
             let mask = clone_tree(with).during(step)?;
             attach(mask.as_fd(), proc.as_fd(), name).during(step)?;
         }
@@ -324,7 +339,9 @@ fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
     let root = made.root()?;
     let spec = builder.spec;
     let mut trees = std::mem::take(&mut builder.host_trees).into_iter();
-    if let (Some(workspace), Some(tree)) = (&spec.workspace, spec.workspace.as_ref().and_then(|_| trees.next())) {
+    if let (Some(workspace), Some(tree)) =
+        (&spec.workspace, spec.workspace.as_ref().and_then(|_| trees.next()))
+    {
         if let Some(range) = builder.range {
             map_owner(range, made, &tree, spec.user.id()).or_else(|error| {
                 // Without a map the directory is seen as a stranger would see it, which suffices for reading.
@@ -433,11 +450,9 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
         made.lacks(Layer::Scope, if landlock >= 6 { LEFT_OUT } else { "needs Landlock ABI 6 (Linux 6.12)" });
     }
     let seccomp = builder.has(Layer::Seccomp);
-    for (layer, by) in [
-        (Layer::Seccomp, "allow-list"),
-        (Layer::Caps, "all five sets empty"),
-        (Layer::Nnp, "no_new_privs"),
-    ] {
+    for (layer, by) in
+        [(Layer::Seccomp, "allow-list"), (Layer::Caps, "all five sets empty"), (Layer::Nnp, "no_new_privs")]
+    {
         if builder.has(layer) { made.holds(layer, by) } else { made.lacks(layer, LEFT_OUT) }
     }
     for (layer, state) in &builder.group.states {
@@ -449,15 +464,20 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
     let limits = &builder.spec.limits;
     // One byte: no file is written, and, unlike zero, a crash handler of the host is not started either.
     let mut resource_limits = vec![(Resource::Core, 1), (Resource::Nofile, limits.open_files)];
-    if !builder.group.limits(Layer::Pids) && let Some(pids) = limits.pids.filter(|_| builder.has(Layer::Pids)) {
+    if !builder.group.limits(Layer::Pids)
+        && let Some(pids) = limits.pids.filter(|_| builder.has(Layer::Pids))
+    {
         // The guest and the launcher count too.
         resource_limits.push((Resource::Nproc, pids + 2));
     }
-    if !builder.group.limits(Layer::Memory) && let Some(memory) = limits.memory.filter(|_| builder.has(Layer::Memory)) {
+    if !builder.group.limits(Layer::Memory)
+        && let Some(memory) = limits.memory.filter(|_| builder.has(Layer::Memory))
+    {
         resource_limits.push((Resource::Data, memory));
     }
     let walls = Walls {
-        landlock: (files || scope).then(|| Box::new(move || crate::landlock::restrict(files, scope)) as Box<_>),
+        landlock: (files || scope)
+            .then(|| Box::new(move || crate::landlock::restrict(files, scope)) as Box<_>),
         seccomp: seccomp.then(|| seccomp::program(Stage::Launcher)),
         seccomp_command: seccomp.then(|| seccomp::program(Stage::Command)),
         no_new_privs: builder.has(Layer::Nnp),
@@ -481,7 +501,10 @@ fn check_policy(spec: &RoomSpec, enforced: &Enforced) -> Result<(), RoomError> {
                 if spec.require.contains(*layer) {
                     format!("run `workroom doctor` to see how to get it, or drop --require {}", layer.name())
                 } else {
-                    format!("run `workroom doctor` to see how to get it, or pass --allow-missing {}", layer.name())
+                    format!(
+                        "run `workroom doctor` to see how to get it, or pass --allow-missing {}",
+                        layer.name()
+                    )
                 },
             ));
         }
@@ -500,5 +523,8 @@ impl Made {
 }
 
 fn clone_fd(fd: &Option<OwnedFd>) -> Result<OwnedFd, RoomError> {
-    fd.as_ref().ok_or(std::io::Error::from_raw_os_error(libc::EBADF)).and_then(OwnedFd::try_clone).during("order")
+    fd.as_ref()
+        .ok_or(std::io::Error::from_raw_os_error(libc::EBADF))
+        .and_then(OwnedFd::try_clone)
+        .during("order")
 }

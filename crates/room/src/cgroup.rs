@@ -103,7 +103,9 @@ impl RoomGroup {
             None => (Layer::Memory, not_asked()),
         });
         states.push(match limits.pids {
-            Some(_) => (Layer::Pids, LayerState::Enforced("RLIMIT_NPROC in the room's user namespace".into())),
+            Some(_) => {
+                (Layer::Pids, LayerState::Enforced("RLIMIT_NPROC in the room's user namespace".into()))
+            }
             None => (Layer::Pids, not_asked()),
         });
         states.push(match limits.cpus_milli {

@@ -101,6 +101,17 @@ impl Spawner {
     }
 }
 
+impl Spawner {
+    /// Tells the spawner to end and waits until it has, and with it every room and all that they had.
+    pub fn finish(mut self) -> Result<(), RoomError> {
+        drop(self.channel.take());
+        match self.process.get_mut().wait() {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(self.ended()),
+        }
+    }
+}
+
 impl Drop for Spawner {
     fn drop(&mut self) {
         drop(self.channel.take());
@@ -143,7 +154,9 @@ impl Room {
         match self.control.receive() {
             Ok(Received::Message(message, fds)) => Ok((message, fds)),
             Ok(Received::Closed) => Err(RoomError::gone("the room ended")),
-            Err(error) => Err(RoomError::gone(format!("the room said something that cannot be read: {error}"))),
+            Err(error) => {
+                Err(RoomError::gone(format!("the room said something that cannot be read: {error}")))
+            }
         }
     }
 

@@ -70,7 +70,8 @@ impl Privilege {
     /// Root means: the capabilities, and a user namespace in which all ids exist.
     pub fn detect() -> Privilege {
         use rustix::thread::CapabilitySet as Cap;
-        let needed = Cap::SYS_ADMIN | Cap::SETUID | Cap::SETGID | Cap::CHOWN | Cap::DAC_OVERRIDE | Cap::NET_ADMIN;
+        let needed =
+            Cap::SYS_ADMIN | Cap::SETUID | Cap::SETGID | Cap::CHOWN | Cap::DAC_OVERRIDE | Cap::NET_ADMIN;
         let capable = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
         let all_ids = std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
             map.lines().any(|line| {

@@ -13,13 +13,23 @@ use std::io;
 
 /// Directories that commands may change, where they exist. What is not here is read-only twice over.
 const WRITABLE: [&str; 13] = [
-    "/workspace", "/home", "/root", "/tmp", "/var", "/run", "/etc", "/opt", "/srv", "/mnt", "/media",
-    "/dev/pts", "/dev/shm",
+    "/workspace",
+    "/home",
+    "/root",
+    "/tmp",
+    "/var",
+    "/run",
+    "/etc",
+    "/opt",
+    "/srv",
+    "/mnt",
+    "/media",
+    "/dev/pts",
+    "/dev/shm",
 ];
 
 /// Devices that commands may write to.
-const DEVICES: [&str; 6] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// The Landlock version that this kernel offers, 0 without Landlock.
 pub(crate) fn version() -> i32 {

@@ -1,10 +1,14 @@
 //! The skeleton: what a room's file system is before anything happened in it.
 
-use super::{SYSTEM_DIRS, give_to_agent};
+use super::SYSTEM_DIRS;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use workroom_types::AGENT_ID;
 
 /// Small files of the machine's `/etc` that programs read and that say nothing about its people.
 const ETC_FILES: [&str; 12] = [
@@ -72,7 +76,10 @@ const GENERATED: [(&str, &str); 9] = [
     ("etc/hosts", "127.0.0.1 localhost room\n::1 localhost ip6-localhost\n"),
     ("etc/resolv.conf", "# This room has no network.\n"),
     ("etc/hostname", "room\n"),
-    ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"),
+    (
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+    ),
     ("etc/shells", "/bin/sh\n/bin/bash\n"),
     ("etc/profile", "PS1='\\u@\\h:\\w\\$ '\n"),
     ("etc/machine-id", "00000000000000000000000000000000\n"),
@@ -93,10 +100,10 @@ const DIRECTORIES: [(&str, u32); 25] = [
     ("run", 0o755),
     ("run/lock", 0o1777),
     ("srv", 0o755),
-    ("sys", 0o555),
-    ("sys/devices", 0o555),
-    ("sys/devices/system", 0o555),
-    ("sys/devices/system/cpu", 0o555),
+    ("sys", 0o755),
+    ("sys/devices", 0o755),
+    ("sys/devices/system", 0o755),
+    ("sys/devices/system/cpu", 0o755),
     ("tmp", 0o1777),
     ("var", 0o755),
     ("var/cache", 0o755),
@@ -107,45 +114,66 @@ const DIRECTORIES: [(&str, u32); 25] = [
     ("workspace", 0o755),
 ];
 
+/// Writes it all below `root`. The process has no umask, so everything is born with its final mode.
 pub(super) fn write(
     root: &Path,
     from_host: &FromHost,
     binds: &[(PathBuf, PathBuf)],
     as_root: bool,
 ) -> io::Result<()> {
-    for (name, _) in DIRECTORIES {
-        fs::create_dir_all(root.join(name))?;
+    let root = crate::mounts::directory(root)?;
+    for (name, mode) in DIRECTORIES {
+        rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(mode))?;
     }
     for (_, target) in binds {
-        fs::create_dir_all(root.join(target))?;
+        make_parents(&root, &target.join("below"))?;
     }
     for (name, target) in &from_host.links {
-        symlink(target, root.join(name))?;
+        rustix::fs::symlinkat(target, &root, name)?;
     }
     for (name, content) in &from_host.files {
-        write_file(&root.join(name), content)?;
+        write_file(&root, name, content)?;
     }
     for (name, content) in GENERATED {
-        write_file(&root.join(name), content.as_bytes())?;
+        write_file(&root, Path::new(name), content.as_bytes())?;
     }
-    symlink("/proc/self/mounts", root.join("etc/mtab"))?;
-    symlink("../usr/lib/os-release", root.join("etc/os-release"))?;
-    symlink("/run", root.join("var/run"))?;
-    symlink("/run/lock", root.join("var/lock"))?;
-    // Modes last: a read-only directory would refuse what is still to come.
-    for (name, mode) in DIRECTORIES {
-        fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode))?;
+    for (name, target) in [
+        ("etc/mtab", "/proc/self/mounts"),
+        ("etc/os-release", "../usr/lib/os-release"),
+        ("var/run", "/run"),
+        ("var/lock", "/run/lock"),
+    ] {
+        rustix::fs::symlinkat(target, &root, name)?;
     }
-    for name in ["home/agent", "workspace"] {
-        give_to_agent(&root.join(name), as_root)?;
+    if as_root {
+        let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::from_raw(AGENT_ID));
+        for name in ["home/agent", "workspace"] {
+            rustix::fs::chownat(&root, name, Some(uid), Some(gid), AtFlags::empty())?;
+        }
     }
-    fs::set_permissions(root, fs::Permissions::from_mode(0o755))
+    Ok(())
 }
 
-fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
+fn write_file(root: &OwnedFd, name: &Path, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(root, name, flags, Mode::from_raw_mode(0o644));
+    let file = match open() {
+        Err(Errno::NOENT) => {
+            make_parents(root, name)?;
+            open()?
+        }
+        other => other?,
+    };
+    io::Write::write_all(&mut fs::File::from(file), content)
+}
+
+fn make_parents(root: &OwnedFd, name: &Path) -> io::Result<()> {
+    let parents: Vec<&Path> = name.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
+    for parent in parents.into_iter().rev() {
+        match rustix::fs::mkdirat(root, parent, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    fs::write(path, content)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+    Ok(())
 }

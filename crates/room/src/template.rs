@@ -14,17 +14,19 @@
 
 use crate::identity::Privilege;
 use crate::mounts::{
-    Attributes, FsOption, PLAIN, attach, change_root, clone_tree, directory, make, make_private, set_attributes,
+    Attributes, FsOption, PLAIN, attach, change_root, clone_tree, directory, make, make_private,
+    set_attributes,
 };
 use crate::step::During;
+use rustix::fs::CWD;
 use rustix::mount::MountAttrFlags;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use workroom_sys::namespace::{Namespaces, enter, unshare};
-use workroom_types::{AGENT_ID, HostMount, RoomError};
+use workroom_types::{HostMount, RoomError};
 
 #[path = "skeleton.rs"]
 mod skeleton;
@@ -79,11 +81,10 @@ impl Template {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID;
         let options = [FsOption::Set("size", "16m"), FsOption::Set("mode", "755")];
         let root = make("tmpfs", &options, attributes).during("template file system")?;
+        make_private(directory("/").during("template root")?.as_fd(), Attributes::NONE)
+            .during("private mounts")?;
         // Any directory would do to stand on for a moment; this one is always there.
-        let foothold = directory("/usr").during("template root")?;
-        make_private(directory("/").during("template root")?.as_fd()).during("private mounts")?;
-        attach(root.as_fd(), foothold.as_fd(), "").or_else(|_| attach(root.as_fd(), rustix::fs::CWD, "/usr"))
-            .during("template root")?;
+        attach(root.as_fd(), CWD, "/usr").during("template root")?;
         change_root(root.as_fd()).during("template root")?;
 
         let as_root = privilege == Privilege::Root;
@@ -104,9 +105,8 @@ impl Template {
             .iter()
             .map(|(path, read_only)| {
                 let tree = clone_tree(path)?;
-                make_private(tree.as_fd())?;
                 let extra = if *read_only { Attributes::READ_ONLY } else { Attributes::NONE };
-                set_attributes(tree.as_fd(), PLAIN.and(extra), None)?;
+                make_private(tree.as_fd(), PLAIN.and(extra))?;
                 Ok(tree)
             })
             .collect::<io::Result<Vec<_>>>();
@@ -122,14 +122,10 @@ fn mount_namespace() -> io::Result<OwnedFd> {
 /// A detached, private, read-only copy of a host path.
 fn source(path: &Path, device: bool) -> io::Result<OwnedFd> {
     let tree = clone_tree(path)?;
-    make_private(tree.as_fd())?;
     // `nodev` on the bind of a device node would disable it.
-    let attributes = if device {
-        Attributes::NO_SUID.and(Attributes::NO_EXEC)
-    } else {
-        PLAIN.and(Attributes::READ_ONLY)
-    };
-    set_attributes(tree.as_fd(), attributes, None)?;
+    let attributes =
+        if device { Attributes::NO_SUID.and(Attributes::NO_EXEC) } else { PLAIN.and(Attributes::READ_ONLY) };
+    make_private(tree.as_fd(), attributes)?;
     Ok(tree)
 }
 
@@ -154,21 +150,25 @@ fn lay_out(
     for dir in ["proc", "skeleton", "source/etc", "source/dev", "upper", "lower", "root"] {
         fs::create_dir_all(dir)?;
     }
-    attach(proc.as_fd(), rustix::fs::CWD, "/proc")?;
+    attach(proc.as_fd(), CWD, "/proc")?;
     let mut binds = Vec::new();
     for (name, tree) in sources {
         let from = Path::new("/source").join(&name);
         fs::create_dir_all(&from)?;
-        attach(tree.as_fd(), rustix::fs::CWD, &from)?;
+        attach(tree.as_fd(), CWD, &from)?;
         binds.push((from, name));
     }
     // One small read-only file system with the devices in it: a room attaches all of /dev in one call.
-    let dev = make("tmpfs", &[FsOption::Set("size", "64k"), FsOption::Set("mode", "755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
-    attach(dev.as_fd(), rustix::fs::CWD, "/source/dev")?;
+    let dev = make(
+        "tmpfs",
+        &[FsOption::Set("size", "64k"), FsOption::Set("mode", "755")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID,
+    )?;
+    attach(dev.as_fd(), CWD, "/source/dev")?;
     for (name, tree) in devices {
         let at = Path::new("/source/dev").join(name);
         fs::write(&at, "")?;
-        attach(tree.as_fd(), rustix::fs::CWD, &at)?;
+        attach(tree.as_fd(), CWD, &at)?;
     }
     for (name, target) in [
         ("fd", "/proc/self/fd"),
@@ -182,13 +182,21 @@ fn lay_out(
     fs::create_dir("/source/dev/pts")?;
     fs::create_dir("/source/dev/shm")?;
     // Read-only binds of devices still take writes; `nodev` they must not have.
-    set_attributes(dev.as_fd(), Attributes::READ_ONLY.and(Attributes::NO_SUID).and(Attributes::NO_EXEC), None)?;
+    set_attributes(
+        dev.as_fd(),
+        Attributes::READ_ONLY.and(Attributes::NO_SUID).and(Attributes::NO_EXEC),
+        None,
+    )?;
     binds.push(("/source/dev".into(), "dev".into()));
 
     // What masked files and directories of /proc look like.
-    let empty = make("tmpfs", &[FsOption::Set("size", "16k"), FsOption::Set("mode", "755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    let empty = make(
+        "tmpfs",
+        &[FsOption::Set("size", "16k"), FsOption::Set("mode", "755")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID,
+    )?;
     fs::create_dir("/source/empty")?;
-    attach(empty.as_fd(), rustix::fs::CWD, "/source/empty")?;
+    attach(empty.as_fd(), CWD, "/source/empty")?;
     fs::write("/source/empty/file", "")?;
     fs::set_permissions("/source/empty/file", fs::Permissions::from_mode(0o444))?;
     fs::create_dir("/source/empty/directory")?;
@@ -233,8 +241,4 @@ pub fn check_host_mount(mount: &HostMount) -> Result<(), RoomError> {
         ));
     }
     Ok(())
-}
-
-fn give_to_agent(path: &Path, as_root: bool) -> io::Result<()> {
-    if as_root { chown(path, Some(AGENT_ID), Some(AGENT_ID)) } else { Ok(()) }
 }

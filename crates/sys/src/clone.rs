@@ -58,7 +58,8 @@ pub fn clone_process(
     }
     // SAFETY: without CLONE_VM and with no stack given this is a fork: the child returns here on a private
     // copy of the same stack. `args` outlives the call and `pidfd` is a valid place for the kernel to write.
-    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
+    let pid =
+        check(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
     if pid == 0 {
         let status = child();
         // SAFETY: ends the process at once; nothing of the parent's is flushed or run twice.

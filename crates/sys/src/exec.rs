@@ -70,3 +70,12 @@ pub fn close_all_but(keep: &mut [i32]) -> io::Result<()> {
     }
     close_from(first)
 }
+
+/// Closes the descriptors named.
+pub fn close_these(fds: impl Iterator<Item = i32>) {
+    for fd in fds {
+        // SAFETY: closes descriptors only; as above, the caller is a fresh clone in which their owners are
+        // never touched or dropped.
+        unsafe { libc::close(fd) };
+    }
+}

@@ -21,19 +21,29 @@ impl Attributes {
 }
 
 /// Changes a mount and all beneath it: sets attributes and, with a user namespace, maps its ids.
-pub fn set_attributes(mount: BorrowedFd<'_>, set: Attributes, idmap: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let attr = libc::mount_attr {
-        attr_set: set.0 | if idmap.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: idmap.map_or(0, |fd| fd.as_raw_fd() as u64),
-    };
-    apply(mount, &attr)
+pub fn set_attributes(
+    mount: BorrowedFd<'_>,
+    set: Attributes,
+    idmap: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    apply(
+        mount,
+        &libc::mount_attr {
+            attr_set: set.0 | if idmap.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
+            attr_clr: 0,
+            propagation: 0,
+            userns_fd: idmap.map_or(0, |fd| fd.as_raw_fd() as u64),
+        },
+    )
 }
 
-/// Cuts a mount and all beneath it off from every peer: nothing mounted here shows elsewhere, nor back.
-pub fn make_private(mount: BorrowedFd<'_>) -> io::Result<()> {
-    apply(mount, &libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 })
+/// Sets attributes on a mount and all beneath it, and cuts them off from every peer: nothing mounted there
+/// shows elsewhere, nor back.
+pub fn make_private(mount: BorrowedFd<'_>, set: Attributes) -> io::Result<()> {
+    apply(
+        mount,
+        &libc::mount_attr { attr_set: set.0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 },
+    )
 }
 
 fn apply(mount: BorrowedFd<'_>, attr: &libc::mount_attr) -> io::Result<()> {

@@ -19,10 +19,8 @@ pub fn install(program: &[Instruction]) -> io::Result<()> {
     let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
     // SAFETY: `filter` points to `len` instructions of the kernel's own layout (repr(C), same fields as
     // `sock_filter`), which the kernel only reads and copies.
-    check(unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter)
-    })
-    .map(drop)
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) })
+        .map(drop)
 }
 
 /// Whether the kernel knows an action.

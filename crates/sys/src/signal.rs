@@ -4,9 +4,7 @@ use crate::check;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-pub use libc::{
-    SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
-};
+pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
 /// Blocks the given signals and returns a non-blocking descriptor that they arrive on instead.
 pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
@@ -26,9 +24,8 @@ pub fn next_signal(fd: BorrowedFd<'_>) -> Option<i32> {
     // SAFETY: plain data; zeroes are valid.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
     // SAFETY: reads at most one structure into `info`.
-    let read = unsafe {
-        libc::read(fd.as_raw_fd(), (&raw mut info).cast(), size_of::<libc::signalfd_siginfo>())
-    };
+    let read =
+        unsafe { libc::read(fd.as_raw_fd(), (&raw mut info).cast(), size_of::<libc::signalfd_siginfo>()) };
     (read == size_of::<libc::signalfd_siginfo>() as isize).then_some(info.ssi_signo as i32)
 }
 

@@ -21,7 +21,11 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
     let fraction: f64 = number.parse().map_err(|_| complain())?;
     let bytes = fraction * (1u64 << shift) as f64;
-    if !bytes.is_finite() || bytes < 0.0 || bytes > u64::MAX as f64 { Err(complain()) } else { Ok(bytes as u64) }
+    if !bytes.is_finite() || bytes < 0.0 || bytes > u64::MAX as f64 {
+        Err(complain())
+    } else {
+        Ok(bytes as u64)
+    }
 }
 
 /// Parses a number of CPUs (`2`, `0.5`) into thousandths.
@@ -52,7 +56,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => return Err(complain()),
     };
     if seconds <= 0.0 {
-        return Err(format!("a duration of \"{text}\" leaves no time at all; write it like 500ms, 30s or 5m"));
+        return Err(format!(
+            "a duration of \"{text}\" leaves no time at all; write it like 500ms, 30s or 5m"
+        ));
     }
     Duration::try_from_secs_f64(seconds).map_err(|_| complain())
 }
@@ -66,7 +72,11 @@ pub fn format_bytes(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if value.fract() < 0.05 { format!("{value:.0} {}", UNITS[unit]) } else { format!("{value:.1} {}", UNITS[unit]) }
+    if value.fract() < 0.05 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 #[cfg(test)]
@@ -75,9 +85,14 @@ mod tests {
 
     #[test]
     fn sizes_as_people_write_them() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("64k", 65536), ("512M", 512 << 20), ("2GiB", 2 << 30), ("1.5g", 3 << 29)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64k", 65536),
+            ("512M", 512 << 20),
+            ("2GiB", 2 << 30),
+            ("1.5g", 3 << 29),
+        ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         for text in ["", "M", "12X", "-1", "1e999g", "99999999999T", "1 2"] {

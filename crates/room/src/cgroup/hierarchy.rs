@@ -48,7 +48,8 @@ fn parse(groups: &str, mounts: &str) -> Hierarchies {
         let Some((left, right)) = line.split_once(" - ") else { continue };
         let left: Vec<&str> = left.split(' ').collect();
         let right: Vec<&str> = right.split(' ').collect();
-        let (&[_, _, _, root, point, ..], &[kind, _, options, ..]) = (left.as_slice(), right.as_slice()) else {
+        let (&[_, _, _, root, point, ..], &[kind, _, options, ..]) = (left.as_slice(), right.as_slice())
+        else {
             continue;
         };
         let below = |path: &str| {

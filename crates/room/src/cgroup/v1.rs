@@ -81,7 +81,9 @@ impl Controllers {
                 made.locks.push(group);
                 (Layer::Cpu, enforced())
             }
-            (Some(_), None) => (Layer::Cpu, LayerState::Missing("cgroup v1 has no cpu controller here".into())),
+            (Some(_), None) => {
+                (Layer::Cpu, LayerState::Missing("cgroup v1 has no cpu controller here".into()))
+            }
             (None, _) => (Layer::Cpu, not_asked()),
         });
         Ok(made)

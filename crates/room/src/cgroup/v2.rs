@@ -1,8 +1,8 @@
 //! cgroup v2: one base for the spawner, one group for each room's commands.
 
 use super::{
-    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, read, remove_group, subgroups,
-    sweep, write, write_if_there,
+    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, read, remove_group,
+    subgroups, sweep, write, write_if_there,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat};
 use rustix::process::Uid;
@@ -122,8 +122,9 @@ fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
         let list = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
         (has(&list, "memory") && has(&list, "pids")).then(|| has(&list, "cpu"))
     };
-    let writable =
-        |dir: &PathBuf| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok();
+    let writable = |dir: &PathBuf| {
+        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
+    };
     if ancestors.is_empty() {
         return Err("no cgroup v2 is mounted".into());
     }
