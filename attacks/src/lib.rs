@@ -4,6 +4,7 @@
 //! damage, because it is also run outside a room to see that it can fail. It never trusts a claim of the room:
 //! the facts that it cannot know (a canary, a port, a limit) come in a [`Context`].
 
+pub mod bait;
 mod files;
 mod host_files;
 mod identity;

@@ -306,3 +306,52 @@ pub(crate) fn getpid_by_int80() -> i64 {
     }
     result
 }
+
+/// A shared memory segment, a semaphore set and a message queue under one key, open to all.
+pub(crate) struct SysV {
+    ids: [i32; 3],
+}
+
+impl SysV {
+    pub(crate) fn create(key: i32) -> std::io::Result<SysV> {
+        let flags = libc::IPC_CREAT | 0o666;
+        // SAFETY: the three calls take integers only.
+        let ids = unsafe { [libc::shmget(key, 4096, flags), libc::semget(key, 1, flags), libc::msgget(key, flags)] };
+        let made = SysV { ids };
+        if ids.contains(&-1) {
+            let error = std::io::Error::last_os_error();
+            made.remove();
+            return Err(error);
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn remove(&self) {
+        // SAFETY: IPC_RMID ignores its pointer argument.
+        unsafe {
+            libc::shmctl(self.ids[0], libc::IPC_RMID, std::ptr::null_mut());
+            libc::semctl(self.ids[1], 0, libc::IPC_RMID);
+            libc::msgctl(self.ids[2], libc::IPC_RMID, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Makes a POSIX message queue that everyone may open.
+pub(crate) fn create_queue(name: &str) -> std::io::Result<()> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: a valid name, and a null pointer for the default attributes.
+    let fd = unsafe { libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, std::ptr::null::<()>()) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just opened and is nobody else's.
+    unsafe { libc::close(fd) };
+    Ok(())
+}
+
+pub(crate) fn remove_queue(name: &str) {
+    if let Ok(name) = std::ffi::CString::new(name) {
+        // SAFETY: a valid name.
+        unsafe { libc::mq_unlink(name.as_ptr()) };
+    }
+}

@@ -1,14 +1,17 @@
 //! The `workroom` binary: one file per verb.
 #![forbid(unsafe_code)]
 
+mod attack;
 mod capture;
 mod config;
+mod doctor;
 mod plan;
 mod relay;
 mod result;
 mod run;
 mod screen;
 mod stream;
+mod table;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +30,14 @@ struct Cli {
 enum Verb {
     /// Run one command in a fresh room and end the room with it
     Run(Box<run::Options>),
+    /// Show what this machine offers and which layers rooms have here
+    Doctor(doctor::Options),
+    /// Inside a room: run one hostile probe
+    #[command(hide = true)]
+    AttackProbe { case: String },
+    /// Inside a room: be what a neighbour attacks
+    #[command(hide = true)]
+    AttackNeighbour { canary: String, abstract_name: String },
 }
 
 fn main() -> ExitCode {
@@ -38,6 +49,9 @@ fn main() -> ExitCode {
     };
     match cli.verb {
         Verb::Run(options) => run::run(*options),
+        Verb::Doctor(options) => doctor::run(options),
+        Verb::AttackProbe { case } => attack::probe(&case),
+        Verb::AttackNeighbour { canary, abstract_name } => attack::neighbour(&canary, &abstract_name),
     }
 }
 

@@ -126,7 +126,7 @@ fn at_least(option: &str, given: u64, least: u64) -> Result<(), RoomError> {
     ))
 }
 
-fn layers(option: &str, names: &[String]) -> Result<LayerSet, RoomError> {
+pub(crate) fn layers(option: &str, names: &[String]) -> Result<LayerSet, RoomError> {
     names
         .iter()
         .map(|name| {

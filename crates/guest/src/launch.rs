@@ -1,7 +1,7 @@
 //! One command, from its spec to `execve`: what happens between clone and the program's first instruction.
 
 use rustix::io::Errno;
-use rustix::process::{Gid, Resource, Rlimit, Uid};
+use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::ffi::CString;
 use std::io;
@@ -18,7 +18,6 @@ pub(crate) struct LaunchRules {
     pub(crate) seccomp_command: Option<Vec<Instruction>>,
     pub(crate) switches_users: bool,
     pub(crate) drop_capabilities: bool,
-    pub(crate) resource_limits: Vec<(Resource, u64)>,
     /// A pipe on which a command that could not start says why; closed by exec.
     pub(crate) complaint_read: OwnedFd,
     pub(crate) complaint_write: OwnedFd,
@@ -105,10 +104,6 @@ fn become_command(
         }
         close_from_on_exec(3).map_err(identity)?;
         workroom_sys::signal::reset_all();
-        for &(resource, limit) in &rules.resource_limits {
-            let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
-            rustix::process::setrlimit(resource, limit).map_err(os)?;
-        }
         if rules.switches_users {
             let (uid, gid) = (Uid::from_raw(spec.user.id()), Gid::from_raw(spec.user.id()));
             rustix::thread::set_thread_groups(&[]).map_err(os)?;

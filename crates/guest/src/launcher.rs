@@ -3,7 +3,7 @@
 use crate::launch::{LaunchRules, launch};
 use crate::{Walls, WorkGroup};
 use rustix::io::Errno;
-use rustix::process::Resource;
+use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,13 +20,13 @@ pub(crate) struct Launcher {
 /// Enters the walls, says so, and serves until the guest is gone.
 pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     let Launcher { walls, work, switches_users, resource_limits } = launcher;
-    let rules = match enter(&walls, &work, switches_users) {
+    let _ = rustix::thread::set_name(c"launcher");
+    let rules = match enter(&walls, &work, switches_users, &resource_limits) {
         Ok((complaint_read, complaint_write)) => LaunchRules {
             birth_group: work.birth,
             seccomp_command: walls.seccomp_command,
             switches_users,
             drop_capabilities: walls.drop_capabilities,
-            resource_limits,
             complaint_read,
             complaint_write,
         },
@@ -64,24 +64,30 @@ fn enter(
     walls: &Walls,
     work: &WorkGroup,
     switches_users: bool,
+    resource_limits: &[(Resource, u64)],
 ) -> Result<(OwnedFd, OwnedFd), (&'static str, io::Error)> {
     let at = |wall: &'static str| move |error: io::Error| (wall, error);
     let os = |wall: &'static str| move |error: Errno| (wall, io::Error::from(error));
     for procs in &work.join {
         rustix::io::write(procs, b"0").map_err(os("cgroup"))?;
     }
+    // Before the filter, which pretends to set the limit on core dumps.
+    for &(resource, limit) in resource_limits {
+        let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+        rustix::process::setrlimit(resource, limit).map_err(os("resource limits"))?;
+    }
     let complaint = LaunchRules::complaint_pipe().map_err(at("pipe"))?;
     if walls.no_new_privs {
         rustix::thread::set_no_new_privs(true).map_err(os("no_new_privs"))?;
-    }
-    if walls.drop_capabilities {
-        limit_capabilities(switches_users).map_err(at("capabilities"))?;
     }
     if let Some(restrict) = &walls.landlock {
         restrict().map_err(at("landlock"))?;
     }
     if let Some(filter) = &walls.seccomp {
         workroom_sys::seccomp::install(filter).map_err(at("seccomp"))?;
+    }
+    if walls.drop_capabilities {
+        limit_capabilities(switches_users).map_err(at("capabilities"))?;
     }
     Ok(complaint)
 }

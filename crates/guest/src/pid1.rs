@@ -53,6 +53,7 @@ struct Pid1 {
 }
 
 pub(crate) fn run(guest: Guest) -> io::Result<()> {
+    let _ = rustix::thread::set_name(c"guest");
     let signals = signal_fd(&[SIGCHLD])?;
     let Guest {
         control,
@@ -260,7 +261,9 @@ impl Pid1 {
     }
 
     fn reap_all(&mut self) -> io::Result<()> {
+        let mut nobody = true;
         while let Some(reaped) = reap()? {
+            nobody = false;
             if reaped.pid == self.launcher_pid {
                 if !self.ended {
                     self.replace_launcher()?;
@@ -277,6 +280,10 @@ impl Pid1 {
                 None if self.launching() => self.early.push(reaped),
                 None => {}
             }
+        }
+        // A child's signal without an end: one was stopped. If it is the launcher, it is needed.
+        if nobody && let Some(launcher) = Pid::from_raw(self.launcher_pid) {
+            let _ = rustix::process::kill_process(launcher, Signal::CONT);
         }
         Ok(())
     }

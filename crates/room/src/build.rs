@@ -22,7 +22,7 @@ use std::path::Path;
 use workroom_guest::{Guest, Walls};
 use workroom_proto::{Channel, FromGuest};
 use workroom_sys::namespace::{Namespaces, enter, new_user_namespace, unshare};
-use workroom_types::{Enforced, ErrorCode, Layer, LayerState, RoomError, RoomSpec};
+use workroom_types::{Enforced, ErrorCode, Layer, LayerState, RoomError, RoomSpec, RoomUser};
 
 /// Everything the clone needs, prepared before it was cloned.
 pub(crate) struct Builder<'a> {
@@ -62,8 +62,8 @@ const AS_ROOT: &[Step] = &[
     mount_root,
     bind_the_machine,
     mount_devices,
-    mask_proc,
     bind_host_directories,
+    mask_proc,
     enter_root,
     enter_user_namespace,
     hide_from_inside,
@@ -80,8 +80,8 @@ const ROOTLESS: &[Step] = &[
     mount_root,
     bind_the_machine,
     mount_devices,
-    mask_proc,
     bind_host_directories,
+    mask_proc,
     enter_root,
     hide_from_inside,
 ];
@@ -475,11 +475,13 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
     {
         resource_limits.push((Resource::Data, memory));
     }
+    let for_root = builder.privilege == Privilege::Root || builder.spec.user == RoomUser::Root;
     let walls = Walls {
         landlock: (files || scope)
-            .then(|| Box::new(move || crate::landlock::restrict(files, scope)) as Box<_>),
+            .then(|| Box::new(move || crate::landlock::restrict(files, scope, for_root)) as Box<_>),
         seccomp: seccomp.then(|| seccomp::program(Stage::Launcher)),
-        seccomp_command: seccomp.then(|| seccomp::program(Stage::Command)),
+        // Each command installs this one itself, which takes no_new_privs.
+        seccomp_command: (seccomp && builder.has(Layer::Nnp)).then(|| seccomp::program(Stage::Command)),
         no_new_privs: builder.has(Layer::Nnp),
         drop_capabilities: builder.has(Layer::Caps),
     };

@@ -208,6 +208,21 @@ fn subgroups(parent: BorrowedFd<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Which kind of groups a spawner started now would make, or why none.
+pub(crate) fn usable() -> Result<&'static str, String> {
+    match Groups::open() {
+        Groups::V2(_) => Ok("v2"),
+        Groups::V1(_) => Ok("v1"),
+        Groups::None(why) => Err(why),
+    }
+}
+
+/// The controllers that a v2 group offers.
+pub(crate) fn v2_controllers(group: &std::path::Path) -> Option<String> {
+    let dir = crate::mounts::directory(group).ok()?;
+    read(dir.as_fd(), "cgroup.controllers").ok().map(|list| list.trim().to_owned())
+}
+
 /// Sweeps what killed spawners and rooms left, wherever this machine has groups of ours.
 pub fn sweep_all() {
     let found = hierarchies();

@@ -11,22 +11,11 @@ use landlock::{
 };
 use std::io;
 
-/// Directories that commands may change, where they exist. What is not here is read-only twice over.
-const WRITABLE: [&str; 13] = [
-    "/workspace",
-    "/home",
-    "/root",
-    "/tmp",
-    "/var",
-    "/run",
-    "/etc",
-    "/opt",
-    "/srv",
-    "/mnt",
-    "/media",
-    "/dev/pts",
-    "/dev/shm",
-];
+/// Directories that every command may change, where they exist. What is not here is read-only twice over.
+const WRITABLE: [&str; 7] = ["/workspace", "/home", "/tmp", "/var/tmp", "/run", "/dev/pts", "/dev/shm"];
+
+/// Those that the room's root may change too. In a room with two ids their owners keep `agent` out of them.
+const WRITABLE_BY_ROOT: [&str; 7] = ["/root", "/var", "/etc", "/opt", "/srv", "/mnt", "/media"];
 
 /// Devices that commands may write to.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
@@ -37,7 +26,7 @@ pub(crate) fn version() -> i32 {
 }
 
 /// Enters the wall. Paths are those of the room, so this runs after its root is in place.
-pub(crate) fn restrict(files: bool, scope: bool) -> io::Result<()> {
+pub(crate) fn restrict(files: bool, scope: bool, for_root: bool) -> io::Result<()> {
     let abi = ABI::V5;
     let other = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
@@ -57,7 +46,8 @@ pub(crate) fn restrict(files: bool, scope: bool) -> io::Result<()> {
                 created = created.add_rule(PathBeneath::new(fd, device)).map_err(other)?;
             }
         }
-        for path in WRITABLE {
+        let for_root = if for_root { WRITABLE_BY_ROOT.as_slice() } else { &[] };
+        for path in WRITABLE.iter().chain(for_root) {
             if let Some(fd) = open_if_there(path)? {
                 // Everything but making device nodes, which no room has a use for.
                 let change = AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock);

@@ -25,7 +25,7 @@ pub(super) const ALLOWED: &[i64] = &[
     SYS_setsid, SYS_setreuid, SYS_setregid, SYS_getgroups, SYS_setgroups, SYS_setresuid, SYS_getresuid,
     SYS_setresgid, SYS_getresgid, SYS_getpgid, SYS_setfsuid, SYS_setfsgid, SYS_getsid, SYS_capget, SYS_capset,
     SYS_rt_sigpending, SYS_rt_sigtimedwait, SYS_rt_sigqueueinfo, SYS_rt_sigsuspend, SYS_sigaltstack,
-    SYS_utime, SYS_statfs, SYS_fstatfs, SYS_getpriority, SYS_setpriority, SYS_sched_setparam,
+    SYS_utime, SYS_statfs, SYS_fstatfs, SYS_getpriority, SYS_sched_setparam,
     SYS_sched_getparam, SYS_sched_setscheduler, SYS_sched_getscheduler, SYS_sched_get_priority_max,
     SYS_sched_get_priority_min, SYS_sched_rr_get_interval, SYS_mlock, SYS_munlock, SYS_mlockall,
     SYS_munlockall, SYS_arch_prctl, SYS_sync, SYS_gettid, SYS_readahead, SYS_setxattr, SYS_lsetxattr,
@@ -94,11 +94,13 @@ pub(super) const CHECKED: &[(i64, Check)] = &[
     (SYS_ioctl, || never(1, &[TIOCSTI as u32, TIOCLINUX as u32, TIOCSETD as u32, TIOCCONS as u32])),
     // A debugger turns randomisation off for what it debugs; 0xffffffff only asks.
     (SYS_personality, || only(0, &[0, 0x0040000, 0xffff_ffff], EPERM)),
+    // One's own priority: the guest may have the same uid.
+    (SYS_setpriority, || only(1, &[0], EPERM)),
     (SYS_prctl, || never(0, &[PR_SET_MM as u32])),
     (SYS_mknod, || no_devices(1)),
     (SYS_mknodat, || no_devices(2)),
-    (SYS_setrlimit, || pretend_core_limit(0, None)),
-    (SYS_prlimit64, || pretend_core_limit(1, Some(2))),
+    (SYS_setrlimit, pretend_core_limit),
+    (SYS_prlimit64, own_limits_only),
 ];
 
 const CLONE_NEWTIME: u32 = 0x80;
@@ -180,18 +182,23 @@ fn socket_families() -> Vec<Instruction> {
 
 /// Core dumps are off by a limit of one byte, which also keeps a host's crash handler from being started;
 /// lowering it to nothing would bring the handler back. Setting it succeeds and changes nothing.
-fn pretend_core_limit(resource_argument: u32, new_limit_argument: Option<u32>) -> Vec<Instruction> {
-    let mut check = vec![load_arg(resource_argument)];
-    match new_limit_argument {
-        None => check.push(jump(JEQ, RLIMIT_CORE, 0, 1)),
-        Some(argument) => check.extend([
-            jump(JEQ, RLIMIT_CORE, 0, 5),
-            load_arg(argument),
-            jump(JEQ, 0, 0, 2),
-            load_arg_high(argument),
-            jump(JEQ, 0, 1, 0),
-        ]),
-    }
-    check.extend([ret(Action::Errno(0)), ret(Action::Allow)]);
-    check
+fn pretend_core_limit() -> Vec<Instruction> {
+    vec![load_arg(0), jump(JEQ, RLIMIT_CORE, 0, 1), ret(Action::Errno(0)), ret(Action::Allow)]
+}
+
+/// The same for the newer call, which also could change the limits of other processes of the same uid.
+fn own_limits_only() -> Vec<Instruction> {
+    vec![
+        load_arg(0),
+        jump(JEQ, 0, 1, 0),
+        ret(Action::Errno(EPERM)),
+        load_arg(1),
+        jump(JEQ, RLIMIT_CORE, 0, 5),
+        load_arg(2),
+        jump(JEQ, 0, 0, 2),
+        load_arg_high(2),
+        jump(JEQ, 0, 1, 0),
+        ret(Action::Errno(0)),
+        ret(Action::Allow),
+    ]
 }

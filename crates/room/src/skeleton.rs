@@ -11,19 +11,14 @@ use std::path::{Path, PathBuf};
 use workroom_types::AGENT_ID;
 
 /// Small files of the machine's `/etc` that programs read and that say nothing about its people.
-const ETC_FILES: [&str; 12] = [
+const ETC_FILES: [&str; 7] = [
     "ld.so.cache",
     "ld.so.conf",
     "services",
     "protocols",
     "mime.types",
-    "magic",
-    "inputrc",
-    "gai.conf",
     "ssl/openssl.cnf",
     "localtime",
-    "timezone",
-    "debian_version",
 ];
 
 /// A file that is no configuration any more is not worth a copy in memory.
@@ -65,7 +60,7 @@ pub(super) fn read_host() -> FromHost {
 }
 
 /// Generated: a room has its own people, names and resolver, never the machine's.
-const GENERATED: [(&str, &str); 9] = [
+const GENERATED: [(&str, &str); 8] = [
     (
         "etc/passwd",
         "root:x:0:0:root:/root:/bin/bash\n\
@@ -82,7 +77,6 @@ const GENERATED: [(&str, &str); 9] = [
     ),
     ("etc/shells", "/bin/sh\n/bin/bash\n"),
     ("etc/profile", "PS1='\\u@\\h:\\w\\$ '\n"),
-    ("etc/machine-id", "00000000000000000000000000000000\n"),
 ];
 
 /// Directories with their modes.

@@ -55,6 +55,7 @@ struct Spawner {
 
 fn run() -> io::Result<()> {
     let host = take_socket()?;
+    let _ = rustix::thread::set_name(c"spawner");
     // Signals of the caller's terminal are the caller's to act on.
     let signals = signal_fd(&[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let privilege = Privilege::detect();

@@ -159,11 +159,8 @@ fn lay_out(
         binds.push((from, name));
     }
     // One small read-only file system with the devices in it: a room attaches all of /dev in one call.
-    let dev = make(
-        "tmpfs",
-        &[FsOption::Set("size", "64k"), FsOption::Set("mode", "755")],
-        MountAttrFlags::MOUNT_ATTR_NOSUID,
-    )?;
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let dev = make("tmpfs", &[FsOption::Set("size", "64k"), FsOption::Set("mode", "755")], quiet)?;
     attach(dev.as_fd(), CWD, "/source/dev")?;
     for (name, tree) in devices {
         let at = Path::new("/source/dev").join(name);
@@ -181,20 +178,12 @@ fn lay_out(
     }
     fs::create_dir("/source/dev/pts")?;
     fs::create_dir("/source/dev/shm")?;
-    // Read-only binds of devices still take writes; `nodev` they must not have.
-    set_attributes(
-        dev.as_fd(),
-        Attributes::READ_ONLY.and(Attributes::NO_SUID).and(Attributes::NO_EXEC),
-        None,
-    )?;
+    // Read-only binds of devices still take writes; the `nodev` of the file system is not theirs.
+    set_attributes(dev.as_fd(), Attributes::READ_ONLY.and(Attributes::NO_EXEC), None)?;
     binds.push(("/source/dev".into(), "dev".into()));
 
     // What masked files and directories of /proc look like.
-    let empty = make(
-        "tmpfs",
-        &[FsOption::Set("size", "16k"), FsOption::Set("mode", "755")],
-        MountAttrFlags::MOUNT_ATTR_NOSUID,
-    )?;
+    let empty = make("tmpfs", &[FsOption::Set("size", "16k"), FsOption::Set("mode", "755")], quiet)?;
     fs::create_dir("/source/empty")?;
     attach(empty.as_fd(), CWD, "/source/empty")?;
     fs::write("/source/empty/file", "")?;

@@ -1,7 +1,7 @@
 //! cgroup v2: one base for the spawner, one group for each room's commands.
 
 use super::{
-    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, read, remove_group,
+    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, remove_group,
     subgroups, sweep, write, write_if_there,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat};
@@ -147,10 +147,4 @@ fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
         }
     }
     Err("no cgroup v2 above this process is writable".into())
-}
-
-/// What v2 offers, for the machine's report.
-pub(crate) fn describe(dir: &std::path::Path) -> Option<String> {
-    let path = crate::mounts::directory(dir).ok()?;
-    read(path.as_fd(), "cgroup.controllers").ok().map(|list| list.trim().to_owned())
 }

@@ -1,0 +1,60 @@
+//! `workroom-bench`: what rooms cost, beside what they could cost at best. See bench/README.md.
+//!
+//! ```text
+//!  options.rs   the command line
+//!  latency.rs   the main table: one sample of everything per round
+//!    peers.rs   whole processes: a bare spawn, bwrap, workroom run
+//!    floor.rs   the same namespaces and mounts as a room, and nothing else
+//!    rooms.rs   rooms through the library
+//!  scale.rs     creates per second, and a burst
+//!  memory.rs    many idle rooms
+//!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
+//!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
+//! ```
+#![deny(unsafe_code)]
+
+mod floor;
+mod guard;
+mod latency;
+mod machine;
+mod memory;
+mod options;
+mod peers;
+mod report;
+mod rooms;
+mod samples;
+mod scale;
+
+use options::Mode;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // This program is started anew as a spawner, and as the helper that makes the floor's rooms.
+    workroom_room::run_if_spawner();
+    floor::run_if_floor();
+    let options = match options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{}", options::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(mistake) => {
+            eprintln!("workroom-bench: {mistake}; see `workroom-bench --help`");
+            return ExitCode::from(2);
+        }
+    };
+    guard::watch();
+    let done = match options.mode {
+        Mode::Latency { rounds } => latency::run(&options, rounds),
+        Mode::Scale => scale::run(&options),
+        Mode::Idle { rooms } => memory::run(&options, rooms),
+    };
+    guard::clean();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("workroom-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

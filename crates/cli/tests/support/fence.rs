@@ -1,0 +1,132 @@
+//! A fence: cgroups of the test's own, around a caller and all that comes of it.
+//!
+//! Rooms make their groups next to their caller, so what a run leaves is found inside its fence and cannot
+//! be taken for another test's. The fence also caps what a fork bomb can do to the machine.
+
+use super::{Caller, settle, unique};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+pub(crate) struct Fence {
+    /// One group in each hierarchy that matters.
+    groups: Vec<PathBuf>,
+    /// The `cgroup.procs` to join.
+    doors: Vec<PathBuf>,
+}
+
+impl Fence {
+    /// Groups can be made by root only; where they cannot, there is nothing to leave behind in them either.
+    pub(crate) fn around(caller: &Caller) -> Option<Fence> {
+        if !caller.is_root() {
+            return None;
+        }
+        let fence = Fence::unified().or_else(Fence::by_controller);
+        if fence.is_none() {
+            println!("no cgroups can be made here: what rooms leave in them is not looked at");
+        }
+        fence
+    }
+
+    /// cgroup v2: the caller is in a leaf, so that groups next to it can have controllers.
+    fn unified() -> Option<Fence> {
+        let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().map(Path::new).find(|root| {
+            let offered = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+            offered.contains("memory") && offered.contains("pids")
+        })?;
+        fs::write(root.join("cgroup.subtree_control"), "+memory +pids").ok()?;
+        let group = root.join(format!("fence-{}", unique()));
+        let leaf = group.join("caller");
+        let made = fs::create_dir(&group)
+            .and_then(|()| fs::write(group.join("cgroup.subtree_control"), "+memory +pids"))
+            .and_then(|()| fs::create_dir(&leaf));
+        let fence = Fence { groups: vec![group], doors: vec![leaf.join("cgroup.procs")] };
+        made.is_ok().then_some(fence)
+    }
+
+    /// cgroup v1: one group for each controller that rooms use.
+    fn by_controller() -> Option<Fence> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mut fence = Fence { groups: Vec::new(), doors: Vec::new() };
+        for controller in ["memory", "pids", "cpu"] {
+            let own = own.lines().find_map(|line| {
+                let mut fields = line.splitn(3, ':').skip(1);
+                fields.next()?.split(',').any(|name| name == controller).then_some(())?;
+                fields.next()
+            })?;
+            let parent = Path::new("/sys/fs/cgroup").join(controller).join(own.trim_start_matches('/'));
+            let group = parent.join(format!("fence-{}", unique()));
+            fs::create_dir(&group).ok()?;
+            fence.doors.push(group.join("cgroup.procs"));
+            fence.groups.push(group);
+        }
+        Some(fence)
+    }
+
+    pub(crate) fn cap_processes(&self, most: u32) {
+        let capped = self.groups.iter().any(|group| fs::write(group.join("pids.max"), most.to_string()).is_ok());
+        assert!(capped, "no cap on processes could be set");
+    }
+
+    /// Every group in here, its own included.
+    fn all(&self) -> Vec<PathBuf> {
+        let mut found = self.groups.clone();
+        let mut next = 0;
+        while next < found.len() {
+            let inner = fs::read_dir(&found[next]).into_iter().flatten().flatten();
+            found.extend(inner.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()));
+            next += 1;
+        }
+        found
+    }
+
+    /// Groups that rooms made and that are still there.
+    pub(crate) fn rooms(&self) -> Vec<PathBuf> {
+        let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("workroom-"));
+        self.all().into_iter().filter(named).collect()
+    }
+
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let lists = self.all().into_iter().filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
+        let mut pids: Vec<i32> = lists.flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        for pid in self.processes().into_iter().filter_map(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let remove = || {
+            for group in self.all().iter().rev() {
+                let _ = fs::remove_dir(group);
+            }
+            if self.all().iter().any(|group| group.exists()) { Err("a fence is still there".into()) } else { Ok(()) }
+        };
+        if std::thread::panicking() {
+            let _ = remove();
+        } else {
+            settle(Duration::from_secs(10), remove);
+        }
+    }
+}
+
+/// Enters the groups named before `--`, waits for a line on stdin, and becomes what comes after.
+const GATE: &str = r#"
+while [ "$1" != -- ]; do echo $$ > "$1" || exit 99; shift; done
+shift
+read go
+exec "$@""#;
+
+/// `workroom run` inside the fence, which starts when it is sent a line.
+pub(crate) fn gated(caller: &Caller, fence: Option<&Fence>, options: &[&str], command: &[&str]) -> Command {
+    let mut gate = caller.command("/bin/sh");
+    gate.args(["-c", GATE, "gate"]).args(fence.map(|fence| fence.doors.as_slice()).unwrap_or_default());
+    gate.arg("--").arg(caller.program()).arg("run").args(options).arg("--").args(command);
+    gate.stdin(std::process::Stdio::piped());
+    gate
+}
