@@ -6,7 +6,9 @@ use crate::{Context, sys};
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -26,13 +28,16 @@ impl HostBait {
         let udp = UdpSocket::bind("127.0.0.1:0")?;
         let abstract_name = format!("workroom-bait-{number}");
         let unix = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&abstract_name)?)?;
-        let process = Command::new("/bin/sh")
-            .args(["-c", "read forever", "bait", canary])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()?;
+        let mut process = Command::new("/bin/sh");
+        process.args(["-c", "read forever", "bait", canary]).stdin(Stdio::piped()).stdout(Stdio::null());
+        if sys::is_root() {
+            // The uid that a room's agent would have, were it not for its own range.
+            process.uid(1000).gid(1000);
+        }
+        let process = process.spawn()?;
         let shared_memory = PathBuf::from(format!("/dev/shm/workroom-bait-{number}"));
         std::fs::write(&shared_memory, canary)?;
+        std::fs::set_permissions(&shared_memory, std::fs::Permissions::from_mode(0o666))?;
         let key = 0x5752_0000 | (number as i32 & 0xffff);
         let sysv = sys::SysV::create(key)?;
         let queue = format!("/workroom-bait-{number}");

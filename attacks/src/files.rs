@@ -80,8 +80,7 @@ fn as_c(path: &Path) -> CString {
 
 fn write_usr() -> Outcome {
     let mut won = Vec::new();
-    for folder in ["/usr", "/usr/bin", "/usr/lib", "/usr/local/bin", "/bin", "/lib", "/sbin", "/boot"]
-    {
+    for folder in ["/usr", "/usr/bin", "/usr/lib", "/usr/local/bin", "/bin", "/lib", "/sbin", "/boot"] {
         let path = format!("{folder}/.workroom-attack-{}", std::process::id());
         // Exclusive: a file that somebody else made is not ours to touch.
         if OpenOptions::new().write(true).create_new(true).open(&path).is_ok() {

@@ -46,7 +46,7 @@ pub(crate) static CASES: &[Case] = &[
 ];
 
 const IPC: &[&str] = &["ipcns", "uidrange"];
-const ABSTRACT: &[&str] = &["netns", "landlock"];
+const ABSTRACT: &[&str] = &["netns", "scope"];
 
 fn skipped(what: &str) -> Outcome {
     Outcome::Skipped(format!("no {what} was named"))

@@ -41,7 +41,8 @@ pub struct Case {
 /// The names that `guards` may use.
 pub const LAYERS: &[&str] = &[
     "userns", "mountns", "pidns", "netns", "ipcns", "utsns", "cgroupns", "uidrange", "seccomp", "landlock",
-    "caps", "nnp", "proc", "dumpable", "fds", "env", "session", "memory", "pids", "cpu", "disk", "rlimits",
+    "scope", "caps", "nnp", "proc", "dumpable", "fds", "env", "session", "memory", "pids", "cpu", "disk",
+    "rlimits",
 ];
 
 /// What came of an attack.

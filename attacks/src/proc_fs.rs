@@ -22,13 +22,13 @@ pub(crate) static CASES: &[Case] = &[
         "write-guest-exe",
         "proc",
         "Opens the guest's program by /proc/1/exe",
-        &["dumpable", "mountns"],
+        &["dumpable", "caps", "landlock"],
         |_| guest_exe(),
     ),
-    case("guest-root", "proc", "Walks through /proc/1/root", &["dumpable", "landlock"], |_| {
+    case("guest-root", "proc", "Walks through /proc/1/root", &["dumpable", "caps", "landlock"], |_| {
         through("/proc/1/root")
     }),
-    case("guest-cwd", "proc", "Walks through /proc/1/cwd", &["dumpable", "landlock"], |_| {
+    case("guest-cwd", "proc", "Walks through /proc/1/cwd", &["dumpable", "caps", "landlock"], |_| {
         through("/proc/1/cwd")
     }),
     case(
@@ -42,12 +42,16 @@ pub(crate) static CASES: &[Case] = &[
         "guest-proc-write",
         "proc",
         "Opens everything of /proc/1 for writing",
-        &["dumpable", "proc", "uidrange"],
+        &["dumpable", "proc", "landlock", "caps"],
         |_| write_sweep("/proc/1"),
     ),
-    case("proc-write-sweep", "proc", "Opens everything of /proc for writing", &["proc", "userns"], |_| {
-        write_sweep("/proc")
-    }),
+    case(
+        "proc-write-sweep",
+        "proc",
+        "Opens everything of /proc for writing",
+        &["proc", "userns", "landlock"],
+        |_| write_sweep("/proc"),
+    ),
     case("sys-write-sweep", "proc", "Opens everything of /sys for writing", &["mountns", "userns"], |_| {
         write_sweep("/sys")
     }),
@@ -55,14 +59,14 @@ pub(crate) static CASES: &[Case] = &[
         "core-pattern",
         "proc",
         "Names a program that the kernel runs on a crash",
-        &["proc", "userns"],
+        &["proc", "userns", "landlock"],
         |_| writable(&["/proc/sys/kernel/core_pattern"]),
     ),
     case(
         "kernel-helpers",
         "proc",
         "Names programs that the kernel runs for modules and devices",
-        &["proc", "userns"],
+        &["proc", "userns", "landlock"],
         |_| {
             writable(&[
                 "/proc/sys/kernel/modprobe",
@@ -79,10 +83,14 @@ pub(crate) static CASES: &[Case] = &[
         RELEASE,
         |_| release_agent(),
     ),
-    case("binfmt-misc", "proc", "Registers an interpreter for a file type", &["proc", "userns"], |_| {
-        writable(&["/proc/sys/fs/binfmt_misc/register", "/proc/sys/fs/binfmt_misc/status"])
-    }),
-    case("sysrq", "proc", "Opens the trigger for magic keys", &["proc", "userns"], |_| {
+    case(
+        "binfmt-misc",
+        "proc",
+        "Registers an interpreter for a file type",
+        &["proc", "userns", "landlock"],
+        |_| writable(&["/proc/sys/fs/binfmt_misc/register", "/proc/sys/fs/binfmt_misc/status"]),
+    ),
+    case("sysrq", "proc", "Opens the trigger for magic keys", &["proc", "userns", "landlock"], |_| {
         writable(&["/proc/sysrq-trigger"])
     }),
     case("masked-files", "leak", "Reads files of /proc that tell about the kernel", &["proc"], |_| {

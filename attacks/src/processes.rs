@@ -59,9 +59,9 @@ pub(crate) static CASES: &[Case] = &[
 ];
 
 const PTRACE: &[&str] = &["dumpable", "landlock", "caps"];
-const MEMORY: &[&str] = &["dumpable", "seccomp", "landlock"];
-const SIGNALS: &[&str] = &["landlock", "pidns", "userns"];
-const OUTSIDE: &[&str] = &["pidns", "uidrange", "landlock"];
+const MEMORY: &[&str] = &["dumpable", "seccomp", "caps", "landlock"];
+const SIGNALS: &[&str] = &["pidns", "scope", "userns"];
+const OUTSIDE: &[&str] = &["pidns", "userns", "scope", "seccomp", "landlock"];
 
 #[derive(Clone, Copy)]
 enum Who {
@@ -210,7 +210,8 @@ fn signals(context: &Context, who: Who) -> Outcome {
                     launcher_stands()
                 })
         };
-        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGSTOP, libc::SIGKILL] {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGSTOP, libc::SIGKILL]
+        {
             kill(pid, signal).ok();
             std::thread::sleep(Duration::from_millis(10));
             if !alive() && !recovers() {

@@ -316,7 +316,9 @@ impl SysV {
     pub(crate) fn create(key: i32) -> std::io::Result<SysV> {
         let flags = libc::IPC_CREAT | 0o666;
         // SAFETY: the three calls take integers only.
-        let ids = unsafe { [libc::shmget(key, 4096, flags), libc::semget(key, 1, flags), libc::msgget(key, flags)] };
+        let ids = unsafe {
+            [libc::shmget(key, 4096, flags), libc::semget(key, 1, flags), libc::msgget(key, flags)]
+        };
         let made = SysV { ids };
         if ids.contains(&-1) {
             let error = std::io::Error::last_os_error();
@@ -340,12 +342,16 @@ impl SysV {
 pub(crate) fn create_queue(name: &str) -> std::io::Result<()> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: a valid name, and a null pointer for the default attributes.
-    let fd = unsafe { libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, std::ptr::null::<()>()) };
+    let fd =
+        unsafe { libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, std::ptr::null::<()>()) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just opened and is nobody else's.
-    unsafe { libc::close(fd) };
+    // SAFETY: the descriptor was just opened and is nobody else's. The umask must not keep attackers out.
+    unsafe {
+        libc::fchmod(fd, 0o666);
+        libc::close(fd);
+    }
     Ok(())
 }
 
@@ -354,4 +360,9 @@ pub(crate) fn remove_queue(name: &str) {
         // SAFETY: a valid name.
         unsafe { libc::mq_unlink(name.as_ptr()) };
     }
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: only asks.
+    unsafe { libc::geteuid() == 0 }
 }

@@ -2,9 +2,9 @@
 
 use crate::floor::Floor;
 use crate::guard;
-use crate::options::Options;
+use crate::options::{Cgroups, Options};
 use crate::peers::{self, ORDINARY_USER, Peer};
-use crate::report::{self, Budget, Ratio, Row, Table};
+use crate::report::{self, Budget, Ratio, Row, Table, say};
 use crate::rooms::{Rooms, words};
 use crate::samples::Samples;
 use serde_json::{Map, Value, json};
@@ -73,13 +73,11 @@ pub(crate) fn run(options: &Options, rounds: usize) -> Result<(), String> {
     let mut facts = Map::new();
 
     let floor = RefCell::new(Floor::start()?);
-    let rooms = Rooms::start()?;
+    let rooms = Rooms::start(Cgroups::AsUsual)?;
     let live = rooms.ask()?;
     live.ready().map_err(words)?;
-    let (room_mounts, memory) = rooms.look()?;
-    let floor_mounts = floor.borrow_mut().mounts()?;
-    let mut mounts = json!({"floor": floor_mounts, "room": room_mounts});
-    facts.insert("memory_limit".into(), memory.into());
+    facts.insert("memory_limit".into(), rooms.memory_limit()?.into());
+    let mut mounts = json!({"floor": floor.borrow_mut().mounts()?, "room": rooms.mounts()?});
 
     let pair = |(first, second)| vec![first, second];
     let one = |time| vec![time];
@@ -108,8 +106,8 @@ pub(crate) fn run(options: &Options, rounds: usize) -> Result<(), String> {
     drop(subjects);
     drop(live);
 
-    println!("mounts: {}", facts["mounts"]);
-    println!("memory limit of rooms: {}\n", facts["memory_limit"].as_str().unwrap_or_default());
+    say!("mounts: {}", facts["mounts"]);
+    say!("memory limit of rooms: {}\n", facts["memory_limit"].as_str().unwrap_or_default());
     table.print(&BUDGETS);
     facts.insert("machine".into(), report::machine());
     facts.insert("rounds".into(), rounds.into());

@@ -7,15 +7,17 @@
 //!    floor.rs   the same namespaces and mounts as a room, and nothing else
 //!    rooms.rs   rooms through the library
 //!  scale.rs     creates per second, and a burst
-//!  memory.rs    many idle rooms
+//!  memory.rs    many idle rooms; crowd.rs: who holds them; limits.rs: how many there can be
 //!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
 //!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
 //! ```
 #![deny(unsafe_code)]
 
+mod crowd;
 mod floor;
 mod guard;
 mod latency;
+mod limits;
 mod machine;
 mod memory;
 mod options;
@@ -29,9 +31,10 @@ use options::Mode;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // This program is started anew as a spawner, and as the helper that makes the floor's rooms.
+    // This program is started anew as a spawner, to make the floor's rooms, and to hold idle rooms.
     workroom_room::run_if_spawner();
     floor::run_if_floor();
+    crowd::run_if_crowd();
     let options = match options::parse(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => {

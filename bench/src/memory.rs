@@ -1,53 +1,58 @@
 //! Many idle rooms at once: what each keeps, in its processes and in the kernel.
 
-use crate::guard;
+use crate::crowd::Crowd;
 use crate::options::Options;
-use crate::report;
-use crate::rooms::{Rooms, words};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use crate::report::{self, say};
+use crate::{guard, limits};
 use serde_json::json;
 use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
-use workroom_room::Room;
-
-/// Rooms in the making at a time.
-const IN_FLIGHT: usize = 16;
 
 /// Freed memory comes back with a delay.
 const SETTLE: Duration = Duration::from_secs(2);
-
-/// Descriptors and processes that this machine and this program need besides rooms.
-const SPARE: u64 = 512;
 
 /// What in `/proc/meminfo` grows with rooms and belongs to no process; Shmem is what rooms hold in tmpfs.
 const KERNEL: [&str; 5] = ["Slab", "KernelStack", "PageTables", "Percpu", "Shmem"];
 
 pub(crate) fn run(options: &Options, wanted: usize) -> Result<(), String> {
-    let limits = prepare_limits(wanted as u64, options.raise_limits);
-    let possible = limits.iter().map(|limit| limit.rooms).min().unwrap_or(u64::MAX);
+    let allowed = limits::prepare(wanted as u64, options.raise_limits);
     let mut notes = Vec::new();
-    for limit in limits.iter().filter(|limit| limit.rooms < wanted as u64) {
+    let mut aim = wanted;
+    for limit in allowed.iter().filter(|limit| limit.rooms < wanted as u64) {
         notes.push(format!("{} of {} allows {} rooms", limit.name, limit.value, limit.rooms));
+        aim = aim.min(limit.rooms as usize);
     }
-    let aim = wanted.min(possible as usize);
-    let rooms = Rooms::start()?;
-    // The first room loads what all share.
-    let (_, limited_by) = rooms.look()?;
+    let share = limits::rooms_per_process(aim as u64) as usize;
+    let mut crowds = Vec::new();
+    for _ in 0..aim.div_ceil(share) {
+        crowds.push(Crowd::start(options.cgroups)?);
+    }
+    if crowds.len() > 1 {
+        notes.push(format!("open files allow {share} rooms to a process: {} hold them", crowds.len()));
+    }
+    let limited_by = crowds.first().map(|crowd| crowd.memory_limit.clone()).unwrap_or_default();
     std::thread::sleep(SETTLE);
     let before = Meminfo::read();
     let started = Instant::now();
-    let (standing, stopped) = fill(&rooms, aim);
+    let mut count = 0;
+    for crowd in &mut crowds {
+        let (standing, why) = crowd.fill(share.min(aim - count))?;
+        count += standing;
+        if let Some(why) = why {
+            notes.push(format!("the machine stopped at {count} rooms: {why}"));
+            break;
+        }
+    }
     let filling = started.elapsed();
-    notes.extend(stopped);
     std::thread::sleep(SETTLE);
     guard::alive();
     let after = Meminfo::read();
-    let count = standing.len();
     if count == 0 {
         return Err(format!("not one room stands: {}", notes.join("; ")));
     }
-    let processes = Processes::below(rooms.spawner_pid());
+    let spawners: Vec<u32> = crowds.iter().map(|crowd| crowd.spawner).collect();
+    let processes = Processes::below(&spawners);
     if processes.unreadable > 0 {
         notes.push(format!(
             "the memory of {} processes cannot be read without root: the sum is too small",
@@ -55,28 +60,28 @@ pub(crate) fn run(options: &Options, wanted: usize) -> Result<(), String> {
         ));
     }
     let ending = Instant::now();
-    end(&rooms, standing)?;
+    crowds.iter_mut().try_for_each(Crowd::end)?;
     let ended = ending.elapsed();
 
     let each = |kib: i64| kib as f64 / count as f64;
     let kernel: i64 = KERNEL.iter().map(|name| after.of(name) - before.of(name)).sum();
     let counted = each(processes.pss + kernel);
     let available = each(before.of("MemAvailable") - after.of("MemAvailable"));
-    println!("{count} idle rooms; made in {filling:.1?}, ended in {ended:.1?}");
+    say!("{count} idle rooms; made in {filling:.1?}, ended in {ended:.1?}");
     for note in &notes {
-        println!("note: {note}");
+        say!("note: {note}");
     }
-    println!("\n{:<58}{:>12}", "KiB per room", "");
+    say!("\n{:<58}{:>12}", "KiB per room", "");
     let whole = format!("{} processes in all", processes.count);
-    println!("{:<58}{:>12.1}", format!("PSS of guest and launcher ({whole})"), each(processes.pss));
+    say!("{:<58}{:>12.1}", format!("PSS of guest and launcher ({whole})"), each(processes.pss));
     for name in KERNEL {
-        println!("{name:<58}{:>12.1}", each(after.of(name) - before.of(name)));
+        say!("{name:<58}{:>12.1}", each(after.of(name) - before.of(name)));
     }
-    println!("{:<58}{counted:>12.1}", "sum of these");
-    println!("{:<58}{available:>12.1}", "less MemAvailable");
+    say!("{:<58}{counted:>12.1}", "sum of these");
+    say!("{:<58}{available:>12.1}", "fall of MemAvailable");
     let per_room = counted.max(available);
     let verdict = if per_room <= 1024.0 { "kept" } else { "OVER" };
-    println!("{:<58}{per_room:>12.1}  <= 1024 {verdict}", "memory per room: the larger of the two");
+    say!("{:<58}{per_room:>12.1}  <= 1024 {verdict}", "memory per room: the larger of the two");
     let kernel: HashMap<&str, f64> =
         KERNEL.iter().map(|name| (*name, each(after.of(name) - before.of(name)))).collect();
     let facts = json!({
@@ -88,100 +93,6 @@ pub(crate) fn run(options: &Options, wanted: usize) -> Result<(), String> {
         },
     });
     report::keep(options, "-idle", &facts)
-}
-
-/// Makes rooms until there are enough or the machine says no.
-fn fill(rooms: &Rooms, aim: usize) -> (Vec<Room>, Option<String>) {
-    let mut standing: Vec<Room> = Vec::with_capacity(aim);
-    let mut ready = 0;
-    let mut stopped = None;
-    while stopped.is_none() && standing.len() < aim {
-        match rooms.ask() {
-            Ok(room) => standing.push(room),
-            Err(error) => stopped = Some(error),
-        }
-        if standing.len() - ready >= IN_FLIGHT {
-            match standing[ready].ready() {
-                Ok(_) => ready += 1,
-                Err(error) => stopped = Some(words(error)),
-            }
-        }
-        guard::alive();
-    }
-    while ready < standing.len() {
-        match standing[ready].ready() {
-            Ok(_) => ready += 1,
-            Err(error) => {
-                stopped.get_or_insert(words(error));
-                standing.remove(ready);
-            }
-        }
-    }
-    let number = standing.len();
-    (standing, stopped.map(|error| format!("the machine stopped at {number} rooms: {error}")))
-}
-
-fn end(rooms: &Rooms, standing: Vec<Room>) -> Result<(), String> {
-    let ids: Vec<String> = standing.iter().map(|room| room.id().to_owned()).collect();
-    drop(standing);
-    for id in ids {
-        rooms.wait_gone(&id)?;
-        guard::alive();
-    }
-    Ok(())
-}
-
-struct Limit {
-    name: String,
-    value: u64,
-    /// How many rooms it allows.
-    rooms: u64,
-}
-
-/// Reads what this machine allows; raises what may be raised, to be put back at the end.
-fn prepare_limits(wanted: u64, raise: bool) -> Vec<Limit> {
-    let mut limits = Vec::new();
-    // A room has two processes here, and two descriptors on this side.
-    let mut system = vec![("kernel/pid_max".to_owned(), 2), ("kernel/threads-max".to_owned(), 2)];
-    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
-        system.push((format!("user/max_{kind}_namespaces"), 1));
-    }
-    for (name, each) in system {
-        let path = format!("/proc/sys/{name}");
-        let Some(mut value) = read_number(&path) else { continue };
-        let needed = wanted * each + SPARE;
-        if raise && value < needed && fs::write(&path, needed.to_string()).is_ok() {
-            let old = value;
-            guard::undo_later(move || drop(fs::write(path, old.to_string())));
-            value = needed;
-        }
-        limits.push(Limit { name, value, rooms: value.saturating_sub(SPARE) / each });
-    }
-    let open_files = raise_open_files(wanted * 2 + SPARE);
-    limits.push(Limit {
-        name: "RLIMIT_NOFILE".into(),
-        value: open_files,
-        rooms: open_files.saturating_sub(SPARE) / 2,
-    });
-    limits
-}
-
-/// Raises the soft limit, and for root the hard one; the spawner inherits it.
-fn raise_open_files(needed: u64) -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let now = limit.current.unwrap_or(u64::MAX);
-    if now >= needed {
-        return now;
-    }
-    let most = limit.maximum.unwrap_or(u64::MAX);
-    let raised = Rlimit { current: Some(needed), maximum: Some(most.max(needed)) };
-    let within = Rlimit { current: Some(most.min(needed)), maximum: limit.maximum };
-    let _ = setrlimit(Resource::Nofile, raised).or_else(|_| setrlimit(Resource::Nofile, within));
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-fn read_number(path: &str) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 struct Meminfo(HashMap<String, i64>);
@@ -206,7 +117,7 @@ pub(crate) fn meminfo(name: &str) -> i64 {
     Meminfo::read().of(name)
 }
 
-/// The processes below one, and their proportional share of memory.
+/// The processes below some, and their proportional share of memory.
 struct Processes {
     count: usize,
     /// KiB.
@@ -215,7 +126,7 @@ struct Processes {
 }
 
 impl Processes {
-    fn below(ancestor: u32) -> Processes {
+    fn below(ancestors: &[u32]) -> Processes {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
@@ -224,7 +135,7 @@ impl Processes {
             }
         }
         let mut found = Processes { count: 0, pss: 0, unreadable: 0 };
-        let mut left = children.remove(&ancestor).unwrap_or_default();
+        let mut left: Vec<u32> = ancestors.iter().filter_map(|pid| children.remove(pid)).flatten().collect();
         while let Some(pid) = left.pop() {
             guard::alive();
             left.extend(children.remove(&pid).unwrap_or_default());

@@ -13,6 +13,7 @@ Usage: workroom-bench [--rounds N]      the table of latencies (default, 200 rou
   --workroom PATH   the workroom binary [default: the one beside this one]
   --raise-limits    --idle, as root: raise kernel.pid_max and the namespace limits if N needs it,
                     and put them back afterwards
+  --no-limits       --scale and --idle: rooms without cgroup limits, to see what those cost
 
 Example:
   workroom-bench --rounds 500 --out /tmp/today.json
@@ -23,6 +24,14 @@ pub(crate) struct Options {
     pub(crate) out: Option<PathBuf>,
     pub(crate) workroom: Option<PathBuf>,
     pub(crate) raise_limits: bool,
+    pub(crate) cgroups: Cgroups,
+}
+
+/// Whether rooms have limits that take cgroups.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cgroups {
+    AsUsual,
+    LeftOut,
 }
 
 pub(crate) enum Mode {
@@ -33,8 +42,13 @@ pub(crate) enum Mode {
 
 /// `None` when help was asked for.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
-    let mut options =
-        Options { mode: Mode::Latency { rounds: 200 }, out: None, workroom: None, raise_limits: false };
+    let mut options = Options {
+        mode: Mode::Latency { rounds: 200 },
+        out: None,
+        workroom: None,
+        raise_limits: false,
+        cgroups: Cgroups::AsUsual,
+    };
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         let mut value = |name| arguments.next().ok_or(format!("{name} needs a value"));
@@ -48,6 +62,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
                 options.mode = Mode::Idle { rooms: rooms.map_or(Ok(500), |text| count(&text))? };
             }
             "--raise-limits" => options.raise_limits = true,
+            "--no-limits" => options.cgroups = Cgroups::LeftOut,
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("there is no option \"{other}\"")),
         }

@@ -6,6 +6,15 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+/// Prints a line. Whoever reads may stop reading: what is measured is kept all the same.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+pub(crate) use say;
+
 /// One line of the table.
 pub(crate) struct Row {
     pub(crate) key: &'static str,
@@ -70,22 +79,22 @@ impl Table {
 
     pub(crate) fn print(&self, budgets: &[Budget]) {
         let bare = self.median("bare");
-        println!("{:<58}{:>9}{:>9}{:>9}{:>9}", "milliseconds", "p50", "p90", "p99", "x bare");
+        say!("{:<58}{:>9}{:>9}{:>9}{:>9}", "milliseconds", "p50", "p90", "p99", "x bare");
         for row in &self.rows {
             let Some(summary) = row.samples.summary() else { continue };
             let ratio = bare.map_or(0.0, |bare| summary.p50 / bare);
             let [p50, p90, p99] = [summary.p50, summary.p90, summary.p99].map(|micros| micros / 1000.0);
-            println!("{:<58}{p50:>9.3}{p90:>9.3}{p99:>9.3}{ratio:>9.2}", row.label);
+            say!("{:<58}{p50:>9.3}{p90:>9.3}{p99:>9.3}{ratio:>9.2}", row.label);
         }
         for (key, why) in &self.skipped {
-            println!("{:<58}  not measured: {why}", self.label(key));
+            say!("{:<58}  not measured: {why}", self.label(key));
         }
-        println!("\n{:<85}{:>9}  budget", "ratios of medians", "ratio");
+        say!("\n{:<85}{:>9}  budget", "ratios of medians", "ratio");
         for budget in budgets {
             let Some(ratio) = self.ratio(budget) else { continue };
             let names = format!("{}  /  {}", self.label(budget.of), self.label(budget.against));
             let verdict = if budget.ratio.keeps(ratio) { "kept" } else { "OVER" };
-            println!("{names:<85}{ratio:>9.2}  {} {verdict}", budget.ratio);
+            say!("{names:<85}{ratio:>9.2}  {} {verdict}", budget.ratio);
         }
     }
 
@@ -143,7 +152,7 @@ pub(crate) fn keep(options: &Options, kind: &str, value: &Value) -> Result<(), S
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
     std::fs::write(&path, format!("{value:#}\n")).map_err(failed)?;
-    println!("\nwritten to {}", path.display());
+    say!("\nwritten to {}", path.display());
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Rooms through the library: one spawner that lives as long as the run.
 
+use crate::options::Cgroups;
 use crate::peers::TRUE;
 use std::cell::Cell;
 use std::fs::File;
@@ -14,19 +15,27 @@ pub(crate) struct Rooms {
     spawner: Spawner,
     null: File,
     made: Cell<u64>,
+    without: LayerSet,
 }
 
+/// What takes cgroups, which neither the floor nor bwrap has.
+const CGROUP_LIMITS: [Layer; 2] = [Layer::Memory, Layer::Pids];
+
 impl Rooms {
-    pub(crate) fn start() -> Result<Rooms, String> {
+    pub(crate) fn start(cgroups: Cgroups) -> Result<Rooms, String> {
         let null = File::options().read(true).write(true).open("/dev/null").map_err(|e| e.to_string())?;
-        Ok(Rooms { spawner: Spawner::start().map_err(words)?, null, made: Cell::new(0) })
+        let without = match cgroups {
+            Cgroups::AsUsual => LayerSet::EMPTY,
+            Cgroups::LeftOut => CGROUP_LIMITS.into_iter().collect(),
+        };
+        Ok(Rooms { spawner: Spawner::start().map_err(words)?, null, made: Cell::new(0), without })
     }
 
     pub(crate) fn spawner_pid(&self) -> u32 {
         self.spawner.pid()
     }
 
-    pub(crate) fn spec(&self, lifetime: Lifetime) -> RoomSpec {
+    fn spec(&self, lifetime: Lifetime) -> RoomSpec {
         self.made.set(self.made.get() + 1);
         RoomSpec {
             id: format!("bench-{}-{}", std::process::id(), self.made.get()),
@@ -38,7 +47,7 @@ impl Rooms {
             lifetime,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::EMPTY,
-            without: LayerSet::EMPTY,
+            without: self.without,
         }
     }
 
@@ -56,9 +65,9 @@ impl Rooms {
         self.create_and_end(&self.spec(Lifetime::Connection))
     }
 
-    /// The same without cgroup limits, which the floor does not have either.
+    /// The same without cgroup limits.
     pub(crate) fn create_unlimited(&self) -> Result<(Duration, Duration), String> {
-        let without = [Layer::Memory, Layer::Pids].into_iter().collect();
+        let without = CGROUP_LIMITS.into_iter().collect();
         self.create_and_end(&RoomSpec { without, ..self.spec(Lifetime::Connection) })
     }
 
@@ -100,26 +109,36 @@ impl Rooms {
         }
     }
 
-    /// How many mounts a room has, and what limits its memory.
-    pub(crate) fn look(&self) -> Result<(usize, String), String> {
+    /// What limits the memory of rooms here.
+    pub(crate) fn memory_limit(&self) -> Result<String, String> {
         let room = self.ask()?;
         let enforced = room.ready().map_err(words)?;
-        let memory = match enforced.get(Layer::Memory) {
+        self.end(room)?;
+        Ok(match enforced.get(Layer::Memory) {
             Some(LayerState::Enforced(how) | LayerState::Partial(how) | LayerState::Missing(how)) => {
                 how.clone()
             }
             None => String::new(),
-        };
+        })
+    }
+
+    /// How many mounts a room has.
+    pub(crate) fn mounts(&self) -> Result<usize, String> {
+        let room = self.ask()?;
         let (reads, writes) = std::io::pipe().map_err(|error| error.to_string())?;
         let null = self.null.as_fd();
         let cat = command(&["/usr/bin/cat", "/proc/self/mountinfo"]);
         room.exec(cat, &[null, writes.as_fd(), null]).map_err(words)?;
         drop(writes);
         let text = std::io::read_to_string(reads).map_err(|error| error.to_string())?;
+        self.end(room)?;
+        Ok(text.lines().count())
+    }
+
+    fn end(&self, room: Room) -> Result<(), String> {
         let id = room.id().to_owned();
         drop(room);
-        self.wait_gone(&id)?;
-        Ok((text.lines().count(), memory))
+        self.wait_gone(&id)
     }
 }
 

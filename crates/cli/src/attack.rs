@@ -11,16 +11,18 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use workroom_attacks::bait::{HostBait, be_a_neighbour};
 use workroom_attacks::{Case, Context, Outcome, cases, run_probe};
 use workroom_proto::FromGuest;
 use workroom_room::{Privilege, Room, Spawner};
 use workroom_types::{
-    CommandSpec, Enforced, ErrorCode, ExitReport, HostMount, Layer, LayerSet, Lifetime, Limits, Network,
-    RoomError, RoomSpec, RoomUser, Workspace,
+    CommandSpec, Enforced, ErrorCode, ExitReport, HostMount, Layer, LayerSet, LayerState, Lifetime, Limits,
+    Network, RoomError, RoomSpec, RoomUser, Workspace,
 };
 
 /// Set in the environment of the process that attacks.
@@ -35,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long after its room a daemon that survived would write its marker.
 const DAEMON_DELAY: Duration = Duration::from_millis(2500);
 
+/// An id that owns nothing.
+const NOBODY: u32 = 65534;
+
 /// Small enough to be reached in a moment, large enough for the probes themselves.
 const LIMITS: Limits = Limits {
     memory: Some(96 << 20),
@@ -45,14 +50,18 @@ const LIMITS: Limits = Limits {
     open_files: 256,
 };
 
-pub(crate) fn run(only: Option<String>, without: &[String], user: Option<&str>, json: bool) -> ExitCode {
-    let users: &[RoomUser] = match user {
-        Some("root") => &[RoomUser::Root],
-        Some(_) => &[RoomUser::Agent],
-        None => &[RoomUser::Agent, RoomUser::Root],
-    };
+pub(crate) struct Options {
+    pub(crate) only: Vec<String>,
+    pub(crate) without: Vec<String>,
+    pub(crate) user: Option<String>,
+    /// No room at all.
+    pub(crate) bare: bool,
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
     let result = match std::env::var(CANARY) {
-        Ok(canary) => layers("--without", without).and_then(|without| attack(&canary, only, without, users, json)),
+        Ok(canary) => attack(&canary, &options),
         Err(_) => attack_with_canaries().map_err(|error| fault("start the attacker", error)),
     };
     match result {
@@ -68,7 +77,8 @@ pub(crate) fn run(only: Option<String>, without: &[String], user: Option<&str>, 
 fn attack_with_canaries() -> io::Result<ExitCode> {
     let canary = format!("canary-{:08x}-{}", rand_u32()?, std::process::id());
     let _leaked = rustix::pipe::pipe()?;
-    let status = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).env(CANARY, canary).status()?;
+    let status =
+        Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).env(CANARY, canary).status()?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::EXIT_FAULT)))
 }
 
@@ -78,13 +88,14 @@ fn rand_u32() -> io::Result<u32> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
-fn attack(
-    canary: &str,
-    only: Option<String>,
-    without: LayerSet,
-    users: &[RoomUser],
-    json: bool,
-) -> Result<ExitCode, RoomError> {
+fn attack(canary: &str, options: &Options) -> Result<ExitCode, RoomError> {
+    let users: &[RoomUser] = match options.user.as_deref() {
+        Some("root") => &[RoomUser::Root],
+        Some(_) => &[RoomUser::Agent],
+        None => &[RoomUser::Agent, RoomUser::Root],
+    };
+    let without = layers("--without", &options.without)?;
+    let chosen = choose(&options.only)?;
     let bait = HostBait::lay(canary).map_err(|error| fault("lay bait", error))?;
     let spawner = Spawner::start()?;
     let neighbour = Neighbour::start(&spawner)?;
@@ -94,13 +105,13 @@ fn attack(
     context.neighbour_pid = find_process(&neighbour.canary);
     let left_behind = LeftBehind::new().map_err(|error| fault("make a directory", error))?;
 
-    let mut table = Table::new(&["case", "expected", "got", "verdict"]);
-    let mut rows = Vec::new();
-    let mut breached = 0;
     let mut attacker = Attacker { spawner: &spawner, context, without, left_behind: &left_behind, number: 0 };
-    let chosen: Vec<&Case> = cases().filter(|case| only.as_ref().is_none_or(|text| case.name.contains(text))).collect();
     let mut outcomes = Vec::new();
     for case in &chosen {
+        if options.bare {
+            outcomes.push(attacker.try_bare(case).map_err(|error| fault("run a probe", error))?);
+            continue;
+        }
         let mut worst = attacker.try_case(case, users[0])?;
         for user in &users[1..] {
             worst = worse(worst, attacker.try_case(case, *user)?, *user);
@@ -108,7 +119,32 @@ fn attack(
         outcomes.push(worst);
     }
     left_behind.settle(&chosen, &mut outcomes);
-    for (case, outcome) in chosen.iter().zip(&outcomes) {
+    drop(neighbour);
+    spawner.finish()?;
+    drop(bait);
+    Ok(report(&chosen, &outcomes, options.json))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Case>, RoomError> {
+    if names.is_empty() {
+        return Ok(cases().collect());
+    }
+    let find = |name: &String| {
+        cases().find(|case| case.name == name).ok_or_else(|| {
+            RoomError::invalid(
+                format!("there is no attack called \"{name}\""),
+                "run `workroom doctor --attack` to see them all",
+            )
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn report(chosen: &[&Case], outcomes: &[Outcome], json: bool) -> ExitCode {
+    let mut table = Table::new(&["case", "expected", "got", "verdict"]);
+    let mut rows = Vec::new();
+    let mut breached = 0;
+    for (case, outcome) in chosen.iter().zip(outcomes) {
         let (got, verdict) = match outcome {
             Outcome::Held(how) => (how, "held"),
             Outcome::Breached(what) => (what, "BREACHED"),
@@ -122,16 +158,13 @@ fn attack(
             "got": got, "verdict": verdict.to_lowercase(),
         }));
     }
-    drop(neighbour);
-    spawner.finish()?;
-    drop(bait);
     if json {
         println!("{}", json!({"cases": rows, "breached": breached}));
     } else {
         print!("{table}");
         println!("{} cases, {breached} breached", chosen.len());
     }
-    Ok(if breached == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if breached == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 struct Attacker<'a> {
@@ -157,16 +190,55 @@ impl Attacker<'_> {
         let enforced = room.ready()?;
         let context = self.context_for(&enforced, leaves_daemon);
         let input = serde_json::to_vec(&context).unwrap_or_default();
-        let ended = run_to_end(&room, command(&["attack-probe", case.name], user), &input, PATIENCE)?;
+        let ended = run_to_end(&room, command(&["attack-probe", case.name], user), &input, PATIENCE);
         room.kill();
         drop(room);
         self.spawner.wait_gone(&spec.id)?;
-        Ok(judge(case, &ended))
+        match ended {
+            Ok(ended) => Ok(judge(case, &ended)),
+            Err(error) if error.code == ErrorCode::RoomGone => {
+                Ok(Outcome::Breached("the room died of it".into()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same without a room: what an ordinary user of this machine could do.
+    fn try_bare(&self, case: &Case) -> io::Result<Outcome> {
+        let program = self.left_behind.dir.join("probe");
+        if !program.exists() {
+            std::fs::copy("/proc/self/exe", &program)?;
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+        }
+        let everything: Enforced = Enforced(
+            [Layer::Memory, Layer::Pids, Layer::Cpu]
+                .map(|layer| (layer, LayerState::Enforced("nothing".into())))
+                .to_vec(),
+        );
+        let context = self.context_for(&everything, false);
+        let mut probe = Command::new(program);
+        probe
+            .args(["attack-probe", case.name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        if Privilege::detect() == Privilege::Root {
+            probe.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+        let mut probe = probe.spawn()?;
+        if let Some(mut stdin) = probe.stdin.take() {
+            let _ = stdin.write_all(&serde_json::to_vec(&context).unwrap_or_default());
+        }
+        let output = probe.wait_with_output()?;
+        Ok(serde_json::from_slice(&output.stdout)
+            .unwrap_or(Outcome::Breached("the probe died without a word".into())))
     }
 
     /// Tells a probe only of limits that the room claims to keep.
     fn context_for(&self, enforced: &Enforced, leaves_daemon: bool) -> Context {
-        let kept = |layer, limit: Option<u64>| limit.filter(|_| enforced.holds(layer) || self.without.contains(layer));
+        let kept = |layer, limit: Option<u64>| {
+            limit.filter(|_| enforced.holds(layer) || self.without.contains(layer))
+        };
         Context {
             memory_limit: kept(Layer::Memory, LIMITS.memory),
             pids_limit: kept(Layer::Pids, LIMITS.pids),
@@ -207,7 +279,8 @@ fn judge(case: &Case, ended: &Ended) -> Outcome {
 }
 
 fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
-    let binary = std::fs::canonicalize("/proc/self/exe").map_err(|error| fault("find this program", error))?;
+    let binary =
+        std::fs::canonicalize("/proc/self/exe").map_err(|error| fault("find this program", error))?;
     Ok(RoomSpec {
         id: id.to_owned(),
         user,
@@ -241,7 +314,12 @@ struct Ended {
 }
 
 /// Runs a command with `input`, collecting its stdout.
-fn run_to_end(room: &Room, command: CommandSpec, input: &[u8], patience: Duration) -> Result<Ended, RoomError> {
+fn run_to_end(
+    room: &Room,
+    command: CommandSpec,
+    input: &[u8],
+    patience: Duration,
+) -> Result<Ended, RoomError> {
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("pipe", error.into()));
     let ((in_read, in_write), (out_read, out_write)) = (pipe()?, pipe()?);
     let null = std::fs::File::open("/dev/null").map_err(|error| fault("open /dev/null", error))?;
@@ -295,7 +373,8 @@ struct Neighbour {
 impl Neighbour {
     fn start(spawner: &Spawner) -> Result<Neighbour, RoomError> {
         let number = rand_u32().map_err(|error| fault("randomness", error))?;
-        let (canary, abstract_name) = (format!("neighbour-{number:08x}"), format!("workroom-neighbour-{number:08x}"));
+        let (canary, abstract_name) =
+            (format!("neighbour-{number:08x}"), format!("workroom-neighbour-{number:08x}"));
         let room = spawner.create(&room_spec(&format!("neighbour-{number:08x}"), RoomUser::Agent)?)?;
         room.ready()?;
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("pipe", error.into()));
@@ -330,8 +409,10 @@ impl LeftBehind {
     const CASE: &'static str = "daemon-left-behind";
 
     fn new() -> io::Result<LeftBehind> {
-        let dir = std::env::temp_dir().join(format!("workroom-attack-{}-{:08x}", std::process::id(), rand_u32()?));
+        let dir =
+            std::env::temp_dir().join(format!("workroom-attack-{}-{:08x}", std::process::id(), rand_u32()?));
         std::fs::create_dir(&dir)?;
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755))?;
         Ok(LeftBehind { dir, since: Instant::now() })
     }
 
@@ -358,7 +439,8 @@ fn fault(what: &str, error: io::Error) -> RoomError {
 /// Inside a room: runs one probe and says what came of it.
 pub(crate) fn probe(name: &str) -> ExitCode {
     let mut text = String::new();
-    let context = match io::stdin().read_to_string(&mut text).map(|_| serde_json::from_str::<Context>(&text)) {
+    let context = match io::stdin().read_to_string(&mut text).map(|_| serde_json::from_str::<Context>(&text))
+    {
         Ok(Ok(context)) => context,
         _ => Context::default(),
     };

@@ -16,9 +16,12 @@ pub(crate) struct Options {
     /// Attack rooms on this machine with every hostile program we have; exit status 1 if any wall falls
     #[arg(long)]
     attack: bool,
-    /// With --attack: only the cases whose names contain this
-    #[arg(long, value_name = "TEXT", requires = "attack")]
-    case: Option<String>,
+    /// With --attack: only these cases
+    #[arg(long, value_name = "CASE", value_delimiter = ',', requires = "attack")]
+    case: Vec<String>,
+    /// With --attack: attack without any room, as an ordinary user, to see that the probes can go red
+    #[arg(long, hide = true, requires = "attack")]
+    bare: bool,
     /// With --attack: leave a layer out, to see what goes red without it
     #[arg(long, value_name = "LAYER", value_delimiter = ',', hide = true, requires = "attack")]
     without: Vec<String>,
@@ -29,7 +32,13 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: Options) -> ExitCode {
     if options.attack {
-        return crate::attack::run(options.case, &options.without, options.user.as_deref(), options.json);
+        return crate::attack::run(crate::attack::Options {
+            only: options.case,
+            without: options.without,
+            user: options.user,
+            bare: options.bare,
+            json: options.json,
+        });
     }
     let facts = facts();
     let room = try_room();
@@ -89,8 +98,12 @@ fn print_tables(facts: &[Fact], room: &Result<Enforced, RoomError>) {
             for (layer, state) in &enforced.0 {
                 match state {
                     LayerState::Enforced(by) => layers.row([layer.name(), by, ""]),
-                    LayerState::Partial(how) => layers.row([layer.name(), &format!("partly: {how}"), advice(*layer)]),
-                    LayerState::Missing(why) => layers.row([layer.name(), &format!("no: {why}"), advice(*layer)]),
+                    LayerState::Partial(how) => {
+                        layers.row([layer.name(), &format!("partly: {how}"), advice(*layer)])
+                    }
+                    LayerState::Missing(why) => {
+                        layers.row([layer.name(), &format!("no: {why}"), advice(*layer)])
+                    }
                 }
             }
             print!("{layers}");

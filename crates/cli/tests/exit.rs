@@ -2,16 +2,21 @@
 
 mod support;
 
-use support::fence::Fence;
+use support::fence::{Fence, fenced};
 use support::traces::Traces;
 use support::{Caller, Outcome, collect, finish, for_each_privilege};
 
 #[test]
 fn the_status_is_the_commands() {
     for_each_privilege(|caller| {
-        for (script, status) in
-            [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("kill -ABRT $$", 134)]
-        {
+        for (script, status) in [
+            ("exit 0", 0),
+            ("exit 3", 3),
+            ("exit 255", 255),
+            ("kill -9 $$", 137),
+            ("kill -TERM $$", 143),
+            ("kill -ABRT $$", 134),
+        ] {
             let outcome = caller.sh(&[], script);
             assert_eq!((outcome.code, outcome.out.as_str()), (status, ""), "{script}: {outcome:?}");
             assert_eq!(outcome.err, "", "{script}: a command's own end is not ours to comment on");
@@ -25,7 +30,11 @@ fn one_sentence(what: &str, outcome: &Outcome, status: i32) {
     assert_eq!(outcome.code, status, "{what}: {outcome:?}");
     assert_eq!(outcome.out, "", "{what}");
     assert_eq!(outcome.err.lines().count(), 1, "{what}: {:?}", outcome.err);
-    assert!(outcome.err.starts_with("workroom: ") && outcome.err.ends_with('\n'), "{what}: {:?}", outcome.err);
+    assert!(
+        outcome.err.starts_with("workroom: ") && outcome.err.ends_with('\n'),
+        "{what}: {:?}",
+        outcome.err
+    );
     for noise in ["Os {", "Error(", "panicked", "RUST_BACKTRACE", "unwrap"] {
         assert!(!outcome.err.contains(noise), "{what}: {:?}", outcome.err);
     }
@@ -163,22 +172,16 @@ fn mistakes(caller: &Caller) -> Vec<(Vec<String>, Vec<&'static str>)> {
 fn mistakes_are_one_sentence_and_leave_nothing() {
     for_each_privilege(|caller| {
         let fence = Fence::around(caller);
+        let mut traces = Traces::new(caller, fence.as_ref());
         for (options, command) in mistakes(caller) {
-            let mut traces = Traces::new(caller, fence.as_ref());
             let options: Vec<&str> = options.iter().map(String::as_str).collect();
-            let mut run = match &fence {
-                Some(_) => support::fence::gated(caller, fence.as_ref(), &options, &command),
-                None => caller.run(&options, &command),
-            };
-            let mut child = traces.start(&mut run);
-            if let Some(mut stdin) = child.stdin.take() {
-                std::io::Write::write_all(&mut stdin, b"go\n").expect("go");
-            }
-            let outcome = collect(child);
+            let mut run = fenced(caller, fence.as_ref(), &options, &command);
+            let outcome = collect(traces.start(&mut run));
             one_sentence(&format!("{options:?} {command:?}"), &outcome, 125);
             // Not "soon": the sentence is the last thing that happens.
-            traces.gone().unwrap_or_else(|left| panic!("{options:?}: {left}"));
+            traces.groups_gone().unwrap_or_else(|left| panic!("{options:?}: {left}"));
         }
+        traces.gone().unwrap_or_else(|left| panic!("{left}"));
     });
 }
 

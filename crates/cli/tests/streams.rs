@@ -13,7 +13,10 @@ use support::{Caller, PATIENCE, code, finish, finish_with_input, for_each_privil
 fn stdout_and_stderr_stay_apart() {
     for_each_privilege(|caller| {
         let outcome = caller.sh(&[], "echo out; echo err >&2; printf 'no newline'");
-        assert_eq!((outcome.code, outcome.out.as_str(), outcome.err.as_str()), (0, "out\nno newline", "err\n"));
+        assert_eq!(
+            (outcome.code, outcome.out.as_str(), outcome.err.as_str()),
+            (0, "out\nno newline", "err\n")
+        );
     });
 }
 
@@ -183,7 +186,11 @@ fn a_slow_reader_loses_nothing() {
         let flags = rustix::fs::fcntl_getfl(&writer).expect("flags");
         rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("flags");
         let mut command = caller.run(&[], &["sh", "-c", "seq 1 60000; seq 1 60000 >&2"]);
-        let mut child = command.stdout(writer.as_fd().try_clone_to_owned().expect("clone")).stderr(writer).spawn().expect("start");
+        let mut child = command
+            .stdout(writer.as_fd().try_clone_to_owned().expect("clone"))
+            .stderr(writer)
+            .spawn()
+            .expect("start");
         drop(command);
         let mut file = File::from(reader);
         let (mut text, mut piece) = (String::new(), [0; 1000]);
@@ -208,7 +215,14 @@ fn output_goes_to_files_as_they_were_opened() {
         let path = caller.make_file("log", "before\n");
         let mut shell = caller.command("sh");
         shell.arg("-c").arg("\"$0\" run -- sh -c 'echo out; seq 1 100000; echo err >&2' >>\"$1\" 2>&1");
-        assert_eq!(finish({ shell.arg(caller.program()).arg(&path); shell }).good(), "");
+        assert_eq!(
+            finish({
+                shell.arg(caller.program()).arg(&path);
+                shell
+            })
+            .good(),
+            ""
+        );
         let text = fs::read_to_string(&path).expect("read");
         assert!(text.starts_with("before\nout\n1\n2\n"), "{}", &text[..text.len().min(40)]);
         assert_eq!(text.lines().filter(|line| *line == "err").count(), 1);

@@ -20,7 +20,8 @@ fn on(pty: &Pty, caller: &Caller, options: &[&str], script: &str) -> (Child, Wat
 fn the_command_has_a_terminal_of_the_room() {
     for_each_privilege(|caller| {
         let pty = Pty::new(33, 97);
-        let script = "tty; stty size; echo $TERM; test -t 0 -a -t 1 -a -t 2 && echo all; ls -l $(tty); echo over";
+        let script =
+            "tty; stty size; echo $TERM; test -t 0 -a -t 1 -a -t 2 && echo all; ls -l $(tty); echo over";
         let (mut child, mut out) = on(&pty, caller, &[], script);
         let text = out.wait_for("over\r\n");
         assert!(wait(&mut child).success());
@@ -54,7 +55,8 @@ fn control_c_interrupts_the_command() {
         pty.send(b"\x03");
         assert_eq!(code(wait(&mut child)), 130);
 
-        let (mut child, mut out) = on(&pty, caller, &[], "trap 'echo caught; exit 9' INT; echo ready; read x");
+        let (mut child, mut out) =
+            on(&pty, caller, &[], "trap 'echo caught; exit 9' INT; echo ready; read x");
         out.wait_for("ready\r\n");
         pty.send(b"\x03");
         out.wait_for("caught\r\n");

@@ -40,8 +40,6 @@ pub struct Guest {
     /// Whether commands can be given another uid than the guest's own.
     pub switches_users: bool,
     pub resource_limits: Vec<(Resource, u64)>,
-    /// The guest's own `oom_score_adj`, opened where `/proc` was still writable.
-    pub oom_score: Option<OwnedFd>,
 }
 
 /// The inner walls: entered once by the launcher and inherited by every command.

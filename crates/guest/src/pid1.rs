@@ -18,10 +18,6 @@ use workroom_sys::signal::{SIGCHLD, next_signal, signal_fd};
 use workroom_sys::wait::{Ending, Reaped, reap};
 use workroom_types::{CommandSpec, Enforced, ErrorCode, Exit, ExitReport, Lifetime, RoomError};
 
-/// Commands are the first that the kernel ends when memory runs out.
-const COMMAND_OOM_SCORE: &[u8] = b"500";
-const GUEST_OOM_SCORE: &[u8] = b"0";
-
 /// A command's life, as the guest sees it:
 ///
 /// ```text
@@ -38,7 +34,6 @@ enum Command {
 struct Pid1 {
     control: Channel,
     signals: OwnedFd,
-    oom_score: Option<OwnedFd>,
     launcher: Channel,
     launcher_pid: i32,
     launcher_parts: Option<Launcher>,
@@ -55,22 +50,11 @@ struct Pid1 {
 pub(crate) fn run(guest: Guest) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"guest");
     let signals = signal_fd(&[SIGCHLD])?;
-    let Guest {
-        control,
-        lifetime,
-        enforced,
-        walls,
-        work,
-        meters,
-        switches_users,
-        resource_limits,
-        oom_score,
-    } = guest;
+    let Guest { control, lifetime, enforced, walls, work, meters, switches_users, resource_limits } = guest;
     let (launcher, _) = Channel::pair()?;
     let mut pid1 = Pid1 {
         control,
         signals,
-        oom_score,
         launcher,
         launcher_pid: 0,
         launcher_parts: Some(Launcher { walls, work, switches_users, resource_limits }),
@@ -88,31 +72,21 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
     Ok(())
 }
 
-/// Where this is refused the cgroup's limit still holds; only the choice of victim is the kernel's own.
-fn raise_oom_score(file: &Option<OwnedFd>, score: &[u8]) {
-    if let Some(file) = file {
-        let _ = rustix::io::pwrite(file, score, 0);
-    }
-}
-
 impl Pid1 {
     fn start_launcher(&mut self) -> io::Result<()> {
         let (ours, theirs) = Channel::pair()?;
         self.launcher = ours;
-        // Only the owner can raise a score, so the guest wears the commands' while the launcher is born.
-        raise_oom_score(&self.oom_score, COMMAND_OOM_SCORE);
         let mut theirs = Some(theirs);
         let cloned = clone_process(CloneFlags::NONE, None, || {
             let (Some(parts), Some(channel)) = (self.launcher_parts.take(), theirs.take()) else { return 1 };
             // What is the guest's alone is not the launcher's to hold.
             let mine = [&self.control, &self.launcher].map(|channel| channel.as_fd().as_raw_fd());
-            let files = [Some(&self.signals), self.oom_score.as_ref()];
             let meters = [&self.meters.oom, &self.meters.peak, &self.meters.cpu].map(Option::as_ref);
-            let files = files.into_iter().chain(meters).flatten().map(|file| file.as_raw_fd());
+            let files =
+                [Some(&self.signals)].into_iter().chain(meters).flatten().map(|file| file.as_raw_fd());
             workroom_sys::exec::close_these(mine.into_iter().chain(files));
             launcher::run(parts, channel)
         });
-        raise_oom_score(&self.oom_score, GUEST_OOM_SCORE);
         self.launcher_pid = cloned?.pid;
         Ok(())
     }
@@ -210,7 +184,8 @@ impl Pid1 {
             }
         }
         let fds: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
-        self.launcher.send(&ToLauncher::Launch { command, spec: spec.clone() }, &fds)?;
+        // A launcher that is gone is dealt with when it is reaped, and this command with it.
+        let _ = self.launcher.send(&ToLauncher::Launch { command, spec: spec.clone() }, &fds);
         self.commands.insert(command, Command::Launching { since: Instant::now(), spec, master });
         Ok(())
     }

@@ -46,18 +46,17 @@ struct Made {
     proc: Option<OwnedFd>,
     user_namespace: Option<OwnedFd>,
     root: Option<OwnedFd>,
-    oom_score: Option<OwnedFd>,
 }
 
 type Step = fn(&mut Builder<'_>, &mut Made) -> Result<(), RoomError>;
 
 /// As root: authority is given up last.
 const AS_ROOT: &[Step] = &[
-    die_with_the_spawner,
+    die_before_the_host,
     close_what_is_not_the_rooms,
     unshare_namespaces,
-    name_and_loopback,
     mount_proc,
+    name_and_loopback,
     make_user_namespace,
     mount_root,
     bind_the_machine,
@@ -71,12 +70,12 @@ const AS_ROOT: &[Step] = &[
 
 /// Without privileges: the user namespace is there from the start.
 const ROOTLESS: &[Step] = &[
-    die_with_the_spawner,
+    die_before_the_host,
     close_what_is_not_the_rooms,
     map_the_caller,
     unshare_namespaces,
-    name_and_loopback,
     mount_proc,
+    name_and_loopback,
     mount_root,
     bind_the_machine,
     mount_devices,
@@ -107,7 +106,6 @@ pub(crate) fn run(mut builder: Builder<'_>) -> i32 {
             meters: builder.group.meters,
             switches_users: builder.privilege == Privilege::Root,
             resource_limits,
-            oom_score: made.oom_score,
         }),
         Err(error) => {
             let _ = builder.control.send(&FromGuest::Failed { error }, &[]);
@@ -134,13 +132,17 @@ impl Made {
 
 const LEFT_OUT: &str = "left out on purpose";
 
-/// The spawner's end is the room's, also when it is killed.
-fn die_with_the_spawner(_: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+/// The spawner's end is the room's, also when it is killed; and when the machine is out of memory, rooms are
+/// ended before anything else on it, the largest process of them first.
+fn die_before_the_host(_: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    // Through the machine's /proc, since the room's will be read-only. Where it is refused the cgroup's limit
+    // still holds; only the choice of victim is the kernel's own.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).during("parent death signal")
 }
 
 /// The clone has all of the spawner's descriptors, other rooms' among them.
-fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
     // The spawner's 0 and 1 are /dev/null; its 2 is the caller's terminal, which is not the room's.
     workroom_sys::exec::place_fd(0, 2).during("close descriptors")?;
     let mut keep: Vec<i32> = vec![0, 1, 2, builder.control.as_fd().as_raw_fd()];
@@ -150,11 +152,7 @@ fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, made: &mut Made) -> Re
     let meters = &builder.group.meters;
     keep.extend([&meters.oom, &meters.peak, &meters.cpu].into_iter().flatten().map(|fd| fd.as_raw_fd()));
     keep.extend(builder.range.iter().map(|range| range.lock.as_raw_fd()));
-    workroom_sys::exec::close_all_but(&mut keep).during("close descriptors")?;
-    // Its own, through the machine's /proc: the room's will be read-only.
-    made.oom_score =
-        rustix::fs::open("/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-    Ok(())
+    workroom_sys::exec::close_all_but(&mut keep).during("close descriptors")
 }
 
 fn map_the_caller(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
@@ -191,14 +189,16 @@ fn unshare_namespaces(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), 
     unshare(kinds).during("namespaces")
 }
 
-fn name_and_loopback(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+fn name_and_loopback(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     if builder.has(Layer::UtsNs) {
         rustix::system::sethostname(b"room").during("host name")?;
     }
     if builder.has(Layer::NetNs) {
         workroom_sys::net::loopback_up().during("loopback")?;
-        // Commands have no capability to bind low ports with, and in here there is nobody to protect.
-        let _ = std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+        // Commands have no capability to bind low ports with, and in here there is nobody to protect. Through
+        // the room's own /proc: in a shared one, every namespace's entry lands on the same hash chain.
+        let ports = "sys/net/ipv4/ip_unprivileged_port_start";
+        let _ = workroom_sys::namespace::write_at(made.proc()?.as_fd(), ports, "0");
     }
     Ok(())
 }
@@ -462,8 +462,11 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
     check_policy(builder.spec, &made.enforced)?;
 
     let limits = &builder.spec.limits;
+    // What the caller itself may not exceed, the room does not either.
+    let open_files =
+        rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX).min(limits.open_files);
     // One byte: no file is written, and, unlike zero, a crash handler of the host is not started either.
-    let mut resource_limits = vec![(Resource::Core, 1), (Resource::Nofile, limits.open_files)];
+    let mut resource_limits = vec![(Resource::Core, 1), (Resource::Nofile, open_files)];
     if !builder.group.limits(Layer::Pids)
         && let Some(pids) = limits.pids.filter(|_| builder.has(Layer::Pids))
     {

@@ -18,7 +18,8 @@ pub struct Fact {
 
 /// Looks at everything; changes nothing.
 pub fn facts() -> Vec<Fact> {
-    let mut facts = vec![kernel(), privilege(), user_namespaces(), overlay(), idmapped_mounts(), landlock(), seccomp()];
+    let mut facts =
+        vec![kernel(), privilege(), user_namespaces(), overlay(), idmapped_mounts(), landlock(), seccomp()];
     facts.extend(cgroups());
     facts.extend([reflink(), quota(), kvm(), runsc()]);
     facts
@@ -30,7 +31,8 @@ fn fact(name: &'static str, value: impl Into<String>, good: bool, advice: &'stat
 
 fn kernel() -> Fact {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     fact("kernel", release, version >= (6, 3), "Linux 6.3 or newer has all that rooms use")
 }
@@ -101,9 +103,10 @@ fn cgroups() -> Vec<Fact> {
     let v1 = if found.controllers.is_empty() {
         "not mounted".to_owned()
     } else {
-        let names = found.controllers.iter().map(|(name, dir)| {
-            format!("{name} {}", if writable(dir) { "writable" } else { "not writable" })
-        });
+        let names = found
+            .controllers
+            .iter()
+            .map(|(name, dir)| format!("{name} {}", if writable(dir) { "writable" } else { "not writable" }));
         names.collect::<Vec<_>>().join(", ")
     };
     let usable = cgroup::usable();
@@ -132,7 +135,8 @@ fn quota() -> Fact {
 }
 
 fn kvm() -> Fact {
-    let usable = rustix::fs::access("/dev/kvm", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok();
+    let usable =
+        rustix::fs::access("/dev/kvm", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok();
     fact("kvm", if usable { "yes (not needed)" } else { "no (not needed)" }, true, "")
 }
 

@@ -11,15 +11,8 @@ use std::path::{Path, PathBuf};
 use workroom_types::AGENT_ID;
 
 /// Small files of the machine's `/etc` that programs read and that say nothing about its people.
-const ETC_FILES: [&str; 7] = [
-    "ld.so.cache",
-    "ld.so.conf",
-    "services",
-    "protocols",
-    "mime.types",
-    "ssl/openssl.cnf",
-    "localtime",
-];
+const ETC_FILES: [&str; 7] =
+    ["ld.so.cache", "ld.so.conf", "services", "protocols", "mime.types", "ssl/openssl.cnf", "localtime"];
 
 /// A file that is no configuration any more is not worth a copy in memory.
 const LARGEST_ETC_FILE: u64 = 1 << 20;
@@ -51,11 +44,6 @@ pub(super) fn read_host() -> FromHost {
             }
         }
     }
-    if let Ok(online) = fs::read("/sys/devices/system/cpu/online") {
-        for name in ["online", "possible", "present"] {
-            from_host.files.push((Path::new("sys/devices/system/cpu").join(name), online.clone()));
-        }
-    }
     from_host
 }
 
@@ -80,7 +68,7 @@ const GENERATED: [(&str, &str); 8] = [
 ];
 
 /// Directories with their modes.
-const DIRECTORIES: [(&str, u32); 25] = [
+const DIRECTORIES: [(&str, u32); 22] = [
     ("dev", 0o755),
     ("etc", 0o755),
     ("etc/ssl", 0o755),
@@ -94,10 +82,7 @@ const DIRECTORIES: [(&str, u32); 25] = [
     ("run", 0o755),
     ("run/lock", 0o1777),
     ("srv", 0o755),
-    ("sys", 0o755),
-    ("sys/devices", 0o755),
-    ("sys/devices/system", 0o755),
-    ("sys/devices/system/cpu", 0o755),
+    ("sys", 0o555),
     ("tmp", 0o1777),
     ("var", 0o755),
     ("var/cache", 0o755),

@@ -11,7 +11,7 @@ use crate::template::Template;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -39,18 +39,13 @@ pub fn run_if_spawner() {
     }
 }
 
-struct Live {
-    room: String,
-    pidfd: OwnedFd,
-}
-
 struct Spawner {
     host: Channel,
     groups: Groups,
     privilege: Privilege,
     caller: (u32, u32),
-    /// By pid.
-    rooms: HashMap<i32, Live>,
+    /// Names by pid. A pid stays a room's until it is reaped here, so no descriptor is needed to hold it.
+    rooms: HashMap<i32, String>,
 }
 
 fn run() -> io::Result<()> {
@@ -113,7 +108,7 @@ impl Spawner {
             Ok((pid, pidfd)) => {
                 let answer = FromSpawner::Cloned { room: spec.id.clone(), pid };
                 let sent = self.host.send(&answer, &[pidfd.as_fd()]);
-                self.rooms.insert(pid, Live { room: spec.id.clone(), pidfd });
+                self.rooms.insert(pid, spec.id.clone());
                 sent
             }
             Err(error) => self.host.send(&refused(error), &[]),
@@ -138,11 +133,8 @@ impl Spawner {
             .collect();
         let host_trees = template.take(&wanted)?;
         let as_root = self.privilege == Privilege::Root;
-        let range = if as_root && !spec.without.contains(Layer::UserNs) {
-            Some(UidRange::claim().during("uid range")?)
-        } else {
-            None
-        };
+        let own_ids = !spec.without.contains(Layer::UserNs) && !spec.without.contains(Layer::UidRange);
+        let range = if as_root && own_ids { Some(UidRange::claim().during("uid range")?) } else { None };
         let owner = range.as_ref().map_or(self.caller.0, |range| range.base);
         let group = self.groups.create(&spec.id, &effective_limits(spec), owner)?;
         let flags = CloneFlags::NONE
@@ -170,10 +162,10 @@ impl Spawner {
 
     fn reap_rooms(&mut self) -> io::Result<()> {
         while let Some(reaped) = reap()? {
-            if let Some(live) = self.rooms.remove(&reaped.pid) {
-                self.groups.remove(&live.room);
+            if let Some(room) = self.rooms.remove(&reaped.pid) {
+                self.groups.remove(&room);
                 // A host that is gone is seen, and acted on, when its socket is read.
-                let _ = self.host.send(&FromSpawner::Gone { room: live.room }, &[]);
+                let _ = self.host.send(&FromSpawner::Gone { room }, &[]);
             }
         }
         Ok(())
@@ -181,14 +173,20 @@ impl Spawner {
 
     /// The host is gone: so are its rooms, before this process is.
     fn end_all(&mut self) -> io::Result<()> {
-        for live in self.rooms.values() {
-            let _ = rustix::process::pidfd_send_signal(&live.pidfd, Signal::KILL);
+        for pid in self.rooms.keys().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        for live in std::mem::take(&mut self.rooms).into_values() {
-            let mut fds = [PollFd::new(&live.pidfd, PollFlags::IN)];
-            while let Err(Errno::INTR) = poll(&mut fds, None) {}
-            let _ = reap();
-            self.groups.remove(&live.room);
+        while !self.rooms.is_empty() {
+            let ended = rustix::process::wait(WaitOptions::empty());
+            match ended {
+                Ok(Some((pid, _))) => {
+                    if let Some(room) = self.rooms.remove(&pid.as_raw_nonzero().get()) {
+                        self.groups.remove(&room);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                _ => break,
+            }
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 //! Rooms make their groups next to their caller, so what a run leaves is found inside its fence and cannot
 //! be taken for another test's. The fence also caps what a fork bomb can do to the machine.
 
-use super::{Caller, settle, unique};
+use super::{Caller, unique};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) struct Fence {
     /// One group in each hierarchy that matters.
@@ -65,7 +65,8 @@ impl Fence {
     }
 
     pub(crate) fn cap_processes(&self, most: u32) {
-        let capped = self.groups.iter().any(|group| fs::write(group.join("pids.max"), most.to_string()).is_ok());
+        let capped =
+            self.groups.iter().any(|group| fs::write(group.join("pids.max"), most.to_string()).is_ok());
         assert!(capped, "no cap on processes could be set");
     }
 
@@ -83,13 +84,18 @@ impl Fence {
 
     /// Groups that rooms made and that are still there.
     pub(crate) fn rooms(&self) -> Vec<PathBuf> {
-        let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("workroom-"));
+        let named = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("workroom-"))
+        };
         self.all().into_iter().filter(named).collect()
     }
 
     pub(crate) fn processes(&self) -> Vec<i32> {
-        let lists = self.all().into_iter().filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
-        let mut pids: Vec<i32> = lists.flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
+        let lists =
+            self.all().into_iter().filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok());
+        let mut pids: Vec<i32> = lists
+            .flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+            .collect();
         pids.sort_unstable();
         pids.dedup();
         pids
@@ -98,35 +104,45 @@ impl Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        for pid in self.processes().into_iter().filter_map(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-        let remove = || {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.groups.iter().any(|group| group.exists()) {
+            for pid in self.processes().into_iter().filter_map(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
             for group in self.all().iter().rev() {
                 let _ = fs::remove_dir(group);
             }
-            if self.all().iter().any(|group| group.exists()) { Err("a fence is still there".into()) } else { Ok(()) }
-        };
-        if std::thread::panicking() {
-            let _ = remove();
-        } else {
-            settle(Duration::from_secs(10), remove);
+            if Instant::now() > deadline {
+                assert!(std::thread::panicking(), "the fence {:?} cannot be removed", self.groups);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// Enters the groups named before `--`, waits for a line on stdin, and becomes what comes after.
-const GATE: &str = r#"
+/// Enters the groups named before `--` and becomes what comes after.
+const ENTER: &str = r#"
 while [ "$1" != -- ]; do echo $$ > "$1" || exit 99; shift; done
-shift
-read go
-exec "$@""#;
+shift"#;
 
-/// `workroom run` inside the fence, which starts when it is sent a line.
+/// `workroom run` inside the fence.
+pub(crate) fn fenced(caller: &Caller, fence: Option<&Fence>, options: &[&str], command: &[&str]) -> Command {
+    enter(caller, fence, "exec \"$@\"", options, command)
+}
+
+/// The same, which says `ready` on stderr when all that comes before is done, and starts when it is sent a
+/// line: what happens from there on is `workroom`'s own.
 pub(crate) fn gated(caller: &Caller, fence: Option<&Fence>, options: &[&str], command: &[&str]) -> Command {
-    let mut gate = caller.command("/bin/sh");
-    gate.args(["-c", GATE, "gate"]).args(fence.map(|fence| fence.doors.as_slice()).unwrap_or_default());
-    gate.arg("--").arg(caller.program()).arg("run").args(options).arg("--").args(command);
+    let mut gate = enter(caller, fence, "echo ready >&2; read go; exec \"$@\"", options, command);
     gate.stdin(std::process::Stdio::piped());
     gate
+}
+
+fn enter(caller: &Caller, fence: Option<&Fence>, then: &str, options: &[&str], command: &[&str]) -> Command {
+    let mut shell = caller.command("/bin/sh");
+    shell.arg("-c").arg(format!("{ENTER}\n{then}")).arg("fence");
+    shell.args(fence.map(|fence| fence.doors.as_slice()).unwrap_or_default());
+    shell.arg("--").arg(caller.program()).arg("run").args(options).arg("--").args(command);
+    shell
 }

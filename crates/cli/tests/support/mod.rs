@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Far more than anything here takes on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -206,6 +206,24 @@ impl Caller {
     pub(crate) fn layer(&self, options: &[&str], layer: &str) -> String {
         let result = self.json(options, &["true"]);
         result["enforced"][layer]["state"].as_str().unwrap_or("unknown").to_owned()
+    }
+}
+
+/// A test that fails in the middle ends what it had started.
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let own = self.scratch.path().to_string_lossy().into_owned();
+        for process in traces::processes() {
+            let environ = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            let ours = process.parent == std::process::id() as i32
+                && String::from_utf8_lossy(&environ).contains(&own);
+            if let (true, Some(pid)) = (ours, rustix::process::Pid::from_raw(process.pid)) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
     }
 }
 

@@ -28,7 +28,9 @@ impl Watch {
     /// What came until now, without waiting.
     pub(crate) fn now(&mut self) -> String {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        while poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&at_once)) == Ok(1) && self.more(Instant::now()) {}
+        while poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&at_once)) == Ok(1)
+            && self.more(Instant::now())
+        {}
         self.text()
     }
 

@@ -42,16 +42,23 @@ pub(crate) fn process(pid: i32) -> Option<Process> {
     })
 }
 
+fn children(parent: i32) -> Vec<Process> {
+    match fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) {
+        Ok(list) => list.split_whitespace().filter_map(|pid| process(pid.parse().ok()?)).collect(),
+        // Not every kernel keeps that list.
+        Err(_) => processes().into_iter().filter(|process| process.parent == parent).collect(),
+    }
+}
+
 /// The spawner that this caller started, if it has come to life.
 pub(crate) fn spawner_of(caller: i32) -> Option<i32> {
-    let child = |process: &Process| process.parent == caller && process.argv0 == "workroom-spawner";
-    processes().into_iter().find(child).map(|process| process.pid)
+    let named = |process: &Process| process.argv0 == "workroom-spawner" && process.state != 'Z';
+    children(caller).into_iter().find(named).map(|process| process.pid)
 }
 
 /// PID 1 of the room that this caller started, if there is one yet.
 pub(crate) fn guest_of(caller: i32) -> Option<i32> {
-    let spawner = spawner_of(caller)?;
-    processes().into_iter().find(|process| process.parent == spawner).map(|process| process.pid)
+    children(spawner_of(caller)?).first().map(|process| process.pid)
 }
 
 /// A run that can be told from all others by what it leaves.
@@ -60,29 +67,31 @@ pub(crate) fn guest_of(caller: i32) -> Option<i32> {
 /// in their environment; and an ordinary user's room is that user's, who does nothing else.
 pub(crate) struct Traces<'a> {
     pub(crate) marker: String,
-    group: Option<i32>,
+    /// Of every run that was started.
+    groups: Vec<i32>,
     uid: Option<u32>,
     fence: Option<&'a Fence>,
 }
 
 impl<'a> Traces<'a> {
     pub(crate) fn new(caller: &Caller, fence: Option<&'a Fence>) -> Traces<'a> {
-        Traces { marker: format!("WORKROOM_MARK={}", unique()), group: None, uid: caller.ids, fence }
+        Traces { marker: format!("WORKROOM_MARK={}", unique()), groups: Vec::new(), uid: caller.ids, fence }
     }
 
     /// Starts a run that was given `--env` with the marker.
     pub(crate) fn start(&mut self, command: &mut Command) -> Child {
         let child = command.process_group(0).spawn().expect("start");
-        self.group = Some(child.id() as i32);
+        self.groups.push(child.id() as i32);
         child
     }
 
     fn has(&self, process: &Process) -> bool {
         let marked = |file: &str| {
             let path = format!("/proc/{}/{file}", process.pid);
-            fs::read(path).is_ok_and(|text| text.windows(self.marker.len()).any(|part| part == self.marker.as_bytes()))
+            fs::read(path)
+                .is_ok_and(|text| text.windows(self.marker.len()).any(|part| part == self.marker.as_bytes()))
         };
-        Some(process.group) == self.group
+        self.groups.contains(&process.group)
             || Some(process.uid) == self.uid
             || marked("environ")
             || marked("cmdline")
@@ -95,6 +104,10 @@ impl<'a> Traces<'a> {
     /// Nothing of the run is there any more, or what is.
     pub(crate) fn gone(&self) -> Result<(), String> {
         self.processes_gone()?;
+        self.groups_gone()
+    }
+
+    pub(crate) fn groups_gone(&self) -> Result<(), String> {
         match self.fence.map(Fence::rooms).unwrap_or_default() {
             groups if groups.is_empty() => Ok(()),
             groups => Err(format!("groups are left: {groups:?}")),

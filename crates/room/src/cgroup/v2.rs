@@ -1,8 +1,8 @@
 //! cgroup v2: one base for the spawner, one group for each room's commands.
 
 use super::{
-    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, remove_group,
-    subgroups, sweep, write, write_if_there,
+    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, remove_group, subgroups,
+    sweep, write, write_if_there,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat};
 use rustix::process::Uid;
