@@ -232,15 +232,15 @@ fn a_fork_bomb_ends_with_its_room() {
         let mut traces = Traces::new(caller, fence.as_ref());
         let options = ["--pids", "64", "--env", &traces.marker.clone()];
         let bomb = ["perl", "-e", "while (1) { fork; select undef, undef, undef, 0.02 }"];
-        let mut run = match caller.ids {
-            // An outer cap for a user who has nothing else.
-            Some(_) => {
-                let run = caller.run(&options, &bomb);
-                let mut capped = caller.command("prlimit");
-                capped.arg("--nproc=500").arg(run.get_program()).args(run.get_args());
-                capped
-            }
-            None => fenced(caller, fence.as_ref(), &options, &bomb),
+        let mut run = if caller.is_root() {
+            fenced(caller, fence.as_ref(), &options, &bomb)
+        } else {
+            // An outer cap on all that this user has, which is nothing else if it is the test's own.
+            let cap = if caller.ids.is_some() { 500 } else { 4000 };
+            let run = caller.run(&options, &bomb);
+            let mut capped = caller.command("prlimit");
+            capped.arg(format!("--nproc={cap}")).arg(run.get_program()).args(run.get_args());
+            capped
         };
         let mut child = traces.start(&mut run);
         let most = std::cell::Cell::new(0);

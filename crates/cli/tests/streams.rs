@@ -4,7 +4,6 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
 use std::process::Stdio;
 use support::pty::Watch;
 use support::{Caller, PATIENCE, code, finish, finish_with_input, for_each_privilege, wait};
@@ -185,12 +184,8 @@ fn a_slow_reader_loses_nothing() {
         rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("shrink the pipe");
         let flags = rustix::fs::fcntl_getfl(&writer).expect("flags");
         rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).expect("flags");
-        let mut command = caller.run(&[], &["sh", "-c", "seq 1 60000; seq 1 60000 >&2"]);
-        let mut child = command
-            .stdout(writer.as_fd().try_clone_to_owned().expect("clone"))
-            .stderr(writer)
-            .spawn()
-            .expect("start");
+        let mut command = caller.run(&[], &["seq", "1", "100000"]);
+        let mut child = command.stdout(writer).spawn().expect("start");
         drop(command);
         let mut file = File::from(reader);
         let (mut text, mut piece) = (String::new(), [0; 1000]);
@@ -202,10 +197,8 @@ fn a_slow_reader_loses_nothing() {
             text.push_str(std::str::from_utf8(&piece[..read]).expect("digits"));
         }
         assert!(wait(&mut child).success());
-        let mut numbers: Vec<u32> = text.lines().map(|line| line.parse().expect("a number")).collect();
-        numbers.sort_unstable();
-        let twice: Vec<u32> = (1..=60000).flat_map(|number| [number, number]).collect();
-        assert!(numbers == twice, "{} numbers came", numbers.len());
+        let whole: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
+        assert!(text == whole, "{} of {} bytes came", text.len(), whole.len());
     });
 }
 
@@ -225,7 +218,8 @@ fn output_goes_to_files_as_they_were_opened() {
         );
         let text = fs::read_to_string(&path).expect("read");
         assert!(text.starts_with("before\nout\n1\n2\n"), "{}", &text[..text.len().min(40)]);
-        assert_eq!(text.lines().filter(|line| *line == "err").count(), 1);
+        // Two streams into one file may meet in the middle of a line, as they may from any two processes.
+        assert_eq!(text.matches("err\n").count(), 1);
         assert_eq!(text.lines().count(), 100_003);
 
         let path = caller.path("written");

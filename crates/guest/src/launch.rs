@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use workroom_proto::{LaunchError, LaunchStage};
-use workroom_sys::clone::{CloneFlags, clone_process};
+use workroom_sys::clone::Borrower;
 use workroom_sys::exec::{ExecStrings, close_from_on_exec, execve, place_fd, take_terminal};
 use workroom_sys::seccomp::Instruction;
 use workroom_types::CommandSpec;
@@ -18,20 +18,11 @@ pub(crate) struct LaunchRules {
     pub(crate) seccomp_command: Option<Vec<Instruction>>,
     pub(crate) switches_users: bool,
     pub(crate) drop_capabilities: bool,
-    /// A pipe on which a command that could not start says why; closed by exec.
-    pub(crate) complaint_read: OwnedFd,
-    pub(crate) complaint_write: OwnedFd,
-}
-
-impl LaunchRules {
-    pub(crate) fn complaint_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-        use rustix::pipe::{PipeFlags, pipe_with};
-        Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
-    }
 }
 
 /// Starts the command and returns its pid once its program runs.
 pub(crate) fn launch(
+    borrower: &mut Borrower,
     rules: &LaunchRules,
     spec: &CommandSpec,
     stdio: [BorrowedFd<'_>; 3],
@@ -39,57 +30,39 @@ pub(crate) fn launch(
     let failed = |stage, errno: i32| LaunchError { stage, errno };
     let invalid = |_| failed(LaunchStage::Execute, Errno::INVAL.raw_os_error());
     let strings = |list: &[Vec<u8>]| list.iter().cloned().map(CString::new).collect::<Result<Vec<_>, _>>();
-    let programs = candidates(spec).map_err(invalid)?;
-    let argv_strings = strings(&spec.argv).map_err(invalid)?;
-    let script_argv =
-        ExecStrings::new([c"/bin/sh".to_owned()].into_iter().chain(argv_strings.iter().cloned()).collect());
-    let argv = ExecStrings::new(argv_strings);
-    let env = ExecStrings::new(strings(&spec.env).map_err(invalid)?);
-    let cwd = CString::new(spec.cwd.clone()).map_err(invalid)?;
-
+    let argv = strings(&spec.argv).map_err(invalid)?;
+    let image = Image {
+        programs: candidates(spec).map_err(invalid)?,
+        script_argv: ExecStrings::new([c"/bin/sh".to_owned()].into_iter().chain(argv.iter().cloned()).collect()),
+        argv: ExecStrings::new(argv),
+        env: ExecStrings::new(strings(&spec.env).map_err(invalid)?),
+        cwd: CString::new(spec.cwd.clone()).map_err(invalid)?,
+    };
     let birth = rules.birth_group.as_ref().map(AsFd::as_fd);
-    let flags = CloneFlags::PARENT.and(CloneFlags::VFORK);
-    let cloned = clone_process(flags, birth, || {
-        let LaunchError { stage, errno } =
-            become_command(rules, spec, stdio, &cwd, &programs, &argv, &script_argv, &env);
-        let mut complaint = [stage as u8, 0, 0, 0, 0];
-        complaint[1..].copy_from_slice(&errno.to_ne_bytes());
-        let _ = rustix::io::write(&rules.complaint_write, &complaint);
-        127
-    })
-    .map_err(|error| failed(LaunchStage::Clone, error.raw_os_error().unwrap_or(0)))?;
+    let mut complaint = None;
+    let pid = borrower
+        .clone_sibling(birth, &mut || complaint = Some(become_command(rules, spec, stdio, &image)))
+        .map_err(|error| failed(LaunchStage::Clone, error.raw_os_error().unwrap_or(0)))?;
+    // The new process has executed its program by now, or has left its complaint in our memory.
+    complaint.map_or(Ok(pid), Err)
+}
 
-    // The clone call returned because the child executed its program or ended, so a complaint is here
-    // already or never comes.
-    let mut complaint = [0u8; 5];
-    match rustix::io::read(&rules.complaint_read, &mut complaint) {
-        Ok(5) => {
-            const STAGES: [LaunchStage; 5] = [
-                LaunchStage::Clone,
-                LaunchStage::Identity,
-                LaunchStage::WorkingDirectory,
-                LaunchStage::Walls,
-                LaunchStage::Execute,
-            ];
-            let stage = STAGES.get(usize::from(complaint[0])).copied().unwrap_or(LaunchStage::Execute);
-            let errno = i32::from_ne_bytes([complaint[1], complaint[2], complaint[3], complaint[4]]);
-            Err(failed(stage, errno))
-        }
-        _ => Ok(cloned.pid),
-    }
+/// All that is needed to become the program, prepared before the clone so that nothing is allocated after.
+struct Image {
+    programs: Vec<CString>,
+    argv: ExecStrings,
+    /// For a file that is no binary: the shell, then the original arguments.
+    script_argv: ExecStrings,
+    env: ExecStrings,
+    cwd: CString,
 }
 
 /// Runs in the new process; returns only if it could not become the command. Allocates nothing.
-#[allow(clippy::too_many_arguments)] // everything is prepared before the clone, so it all comes in from there
 fn become_command(
     rules: &LaunchRules,
     spec: &CommandSpec,
     stdio: [BorrowedFd<'_>; 3],
-    cwd: &CString,
-    programs: &[CString],
-    argv: &ExecStrings,
-    script_argv: &ExecStrings,
-    env: &ExecStrings,
+    image: &Image,
 ) -> LaunchError {
     let attempt = || -> Result<(), (LaunchStage, io::Error)> {
         let identity = |error: io::Error| (LaunchStage::Identity, error);
@@ -116,11 +89,11 @@ fn become_command(
             rustix::thread::set_capabilities(None, sets).map_err(os)?;
         }
         // After the switch of user, so that a directory the user may not enter is refused.
-        rustix::process::chdir(cwd.as_c_str()).map_err(|e| (LaunchStage::WorkingDirectory, e.into()))?;
+        rustix::process::chdir(image.cwd.as_c_str()).map_err(|e| (LaunchStage::WorkingDirectory, e.into()))?;
         if let Some(filter) = &rules.seccomp_command {
             workroom_sys::seccomp::install(filter).map_err(|e| (LaunchStage::Walls, e))?;
         }
-        Err((LaunchStage::Execute, execute(programs, argv, script_argv, env)))
+        Err((LaunchStage::Execute, execute(image)))
     };
     let (stage, error) = match attempt() {
         Ok(()) => (LaunchStage::Execute, io::Error::from(io::ErrorKind::Other)),
@@ -131,18 +104,13 @@ fn become_command(
 
 /// Tries each candidate as a shell would: a missing one is passed over, one that may not be executed is
 /// remembered, and a file that is no binary is given to `/bin/sh`.
-fn execute(
-    programs: &[CString],
-    argv: &ExecStrings,
-    script_argv: &ExecStrings,
-    env: &ExecStrings,
-) -> io::Error {
+fn execute(image: &Image) -> io::Error {
     let mut outcome = io::Error::from(Errno::NOENT);
-    for program in programs {
-        let error = execve(program, argv, env);
+    for program in &image.programs {
+        let error = execve(program, &image.argv, &image.env);
         match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::NOTDIR) => {}
-            Some(Errno::NOEXEC) => return execve(c"/bin/sh", script_argv, env),
+            Some(Errno::NOEXEC) => return execve(c"/bin/sh", &image.script_argv, &image.env),
             Some(Errno::ACCESS) => outcome = error,
             _ => return error,
         }

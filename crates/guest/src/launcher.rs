@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use workroom_sys::clone::Borrower;
 use workroom_proto::{Channel, FromLauncher, Received, ToLauncher};
 
 /// What a launcher is made from; the guest keeps it, to make another should one be killed.
@@ -22,13 +23,11 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     let Launcher { walls, work, switches_users, resource_limits } = launcher;
     let _ = rustix::thread::set_name(c"launcher");
     let rules = match enter(&walls, &work, switches_users, &resource_limits) {
-        Ok((complaint_read, complaint_write)) => LaunchRules {
+        Ok(()) => LaunchRules {
             birth_group: work.birth,
             seccomp_command: walls.seccomp_command,
             switches_users,
             drop_capabilities: walls.drop_capabilities,
-            complaint_read,
-            complaint_write,
         },
         Err((wall, error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
@@ -37,12 +36,15 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
         }
     };
     drop(work.join);
+    let mut borrower = Borrower::default();
     if channel.send(&FromLauncher::Ready, &[]).is_err() {
         return 1;
     }
     while let Ok(Received::Message(ToLauncher::Launch { command, spec }, fds)) = channel.receive() {
         let answer = match fds.as_slice() {
-            [stdin, stdout, stderr] => launch(&rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]),
+            [stdin, stdout, stderr] => {
+                launch(&mut borrower, &rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])
+            }
             _ => Err(workroom_proto::LaunchError {
                 stage: workroom_proto::LaunchStage::Clone,
                 errno: Errno::BADF.raw_os_error(),
@@ -65,7 +67,7 @@ fn enter(
     work: &WorkGroup,
     switches_users: bool,
     resource_limits: &[(Resource, u64)],
-) -> Result<(OwnedFd, OwnedFd), (&'static str, io::Error)> {
+) -> Result<(), (&'static str, io::Error)> {
     let at = |wall: &'static str| move |error: io::Error| (wall, error);
     let os = |wall: &'static str| move |error: Errno| (wall, io::Error::from(error));
     for procs in &work.join {
@@ -76,7 +78,6 @@ fn enter(
         let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
         rustix::process::setrlimit(resource, limit).map_err(os("resource limits"))?;
     }
-    let complaint = LaunchRules::complaint_pipe().map_err(at("pipe"))?;
     if walls.no_new_privs {
         rustix::thread::set_no_new_privs(true).map_err(os("no_new_privs"))?;
     }
@@ -89,7 +90,7 @@ fn enter(
     if walls.drop_capabilities {
         limit_capabilities(switches_users).map_err(at("capabilities"))?;
     }
-    Ok(complaint)
+    Ok(())
 }
 
 /// Empties the bounding, inheritable and ambient sets for good, and keeps only what switching users takes.

@@ -149,6 +149,7 @@ fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Resul
     keep.extend(builder.host_trees.iter().map(|fd| fd.as_raw_fd()));
     keep.extend(builder.group.work.birth.iter().chain(&builder.group.work.join).map(|fd| fd.as_raw_fd()));
     keep.extend(builder.group.locks.iter().map(|fd| fd.as_raw_fd()));
+    keep.push(builder.template.skeleton.descriptor());
     let meters = &builder.group.meters;
     keep.extend([&meters.oom, &meters.peak, &meters.cpu].into_iter().flatten().map(|fd| fd.as_raw_fd()));
     keep.extend(builder.range.iter().map(|range| range.lock.as_raw_fd()));
@@ -221,6 +222,7 @@ fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(),
 /// One overlay: the skeleton below, and above it a file system in memory that is as large as the disk limit.
 fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let step = "root file system";
+    builder.template.skeleton.wait().during("skeleton")?;
     let limited = builder.has(Layer::Disk);
     let disk = builder.spec.limits.disk;
     let size = if limited { disk } else { 0 };
@@ -470,8 +472,9 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
     if !builder.group.limits(Layer::Pids)
         && let Some(pids) = limits.pids.filter(|_| builder.has(Layer::Pids))
     {
-        // The guest and the launcher count too.
-        resource_limits.push((Resource::Nproc, pids + 2));
+        // The guest and the launcher count too, where the commands have their uid.
+        let shared = builder.privilege == Privilege::Rootless || builder.spec.user == RoomUser::Root;
+        resource_limits.push((Resource::Nproc, pids + if shared { 2 } else { 0 }));
     }
     if !builder.group.limits(Layer::Memory)
         && let Some(memory) = limits.memory.filter(|_| builder.has(Layer::Memory))

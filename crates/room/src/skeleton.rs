@@ -6,7 +6,9 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use workroom_types::AGENT_ID;
 
@@ -17,34 +19,87 @@ const ETC_FILES: [&str; 7] =
 /// A file that is no configuration any more is not worth a copy in memory.
 const LARGEST_ETC_FILE: u64 = 1 << 20;
 
-/// What is taken from the machine, read before its file system is left behind.
-pub(super) struct FromHost {
+/// What is taken from the machine.
+struct FromHost {
     links: Vec<(PathBuf, PathBuf)>,
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
-pub(super) fn read_host() -> FromHost {
+/// Reads it below `root`, the machine's root directory, which this process may have left behind.
+fn read_host(root: &OwnedFd) -> FromHost {
     let mut from_host = FromHost { links: Vec::new(), files: Vec::new() };
+    let link = |path: &Path| {
+        let target = rustix::fs::readlinkat(root, path, Vec::new()).ok()?;
+        Some(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))
+    };
     for name in SYSTEM_DIRS {
-        if let Ok(target) = fs::read_link(Path::new("/").join(name)) {
+        if let Some(target) = link(Path::new(name)) {
             from_host.links.push((name.into(), target));
         }
     }
     for name in ETC_FILES {
-        let path = Path::new("/etc").join(name);
-        let at = Path::new("etc").join(name);
-        match fs::read_link(&path) {
+        let path = Path::new("etc").join(name);
+        match link(&path) {
             // A link into /usr works as well in the room.
-            Ok(target) if target.starts_with("/usr") => from_host.links.push((at, target)),
+            Some(target) if target.starts_with("/usr") => from_host.links.push((path, target)),
             _ => {
-                let fits = fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= LARGEST_ETC_FILE);
-                if fits && let Ok(content) = fs::read(&path) {
-                    from_host.files.push((at, content));
+                if let Some(content) = read_file(root, &path) {
+                    from_host.files.push((path, content));
                 }
             }
         }
     }
     from_host
+}
+
+fn read_file(root: &OwnedFd, path: &Path) -> Option<Vec<u8>> {
+    // Never waits: a FIFO in the place of a configuration file is no file.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::openat(root, path, flags, Mode::empty()).ok()?);
+    let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() <= LARGEST_ETC_FILE)?;
+    let mut content = Vec::with_capacity(meta.len() as usize + 1);
+    io::Read::read_to_end(&mut &file, &mut content).ok()?;
+    Some(content)
+}
+
+/// A skeleton that may still have to be written. The first room of a spawner is cloned before it is, and makes
+/// its namespaces meanwhile.
+pub(crate) struct Skeleton {
+    /// The machine's root directory, while the skeleton is unwritten.
+    unwritten: RefCell<Option<(OwnedFd, OwnedFd)>>,
+    /// Says nothing and ends when the skeleton stands; says something if it could not be written.
+    told: OwnedFd,
+    as_root: bool,
+}
+
+impl Skeleton {
+    pub(super) fn new(host_root: OwnedFd, as_root: bool) -> io::Result<Skeleton> {
+        let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        Ok(Skeleton { unwritten: RefCell::new(Some((host_root, tell))), told, as_root })
+    }
+
+    /// Writes it, unless that is done.
+    pub(super) fn complete(&self, binds: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        let Some((host_root, tell)) = self.unwritten.borrow_mut().take() else { return Ok(()) };
+        let written = write(Path::new("/skeleton"), &read_host(&host_root), binds, self.as_root);
+        if written.is_err() {
+            let _ = rustix::io::write(&tell, b"x");
+        }
+        written
+    }
+
+    /// What a room that is being built must keep open to wait with.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.told.as_raw_fd()
+    }
+
+    /// In a room that is being built: waits until the skeleton stands.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.told, &mut [0u8; 1]))? {
+            0 => Ok(()),
+            _ => Err(io::Error::other("the skeleton could not be written")),
+        }
+    }
 }
 
 /// Generated: a room has its own people, names and resolver, never the machine's.
@@ -94,7 +149,7 @@ const DIRECTORIES: [(&str, u32); 22] = [
 ];
 
 /// Writes it all below `root`. The process has no umask, so everything is born with its final mode.
-pub(super) fn write(
+fn write(
     root: &Path,
     from_host: &FromHost,
     binds: &[(PathBuf, PathBuf)],

@@ -8,7 +8,7 @@ use crate::cgroup::Groups;
 use crate::identity::{Privilege, UidRange};
 use crate::step::During;
 use crate::template::Template;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -59,6 +59,11 @@ fn run() -> io::Result<()> {
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let groups = Groups::open();
     let template = Template::prepare(privilege);
+    if let Ok(template) = &template
+        && !is_readable(&host)
+    {
+        let _ = template.complete();
+    }
     let mut spawner = Spawner { host, groups, privilege, caller, rooms: HashMap::new() };
     loop {
         let ready = {
@@ -81,6 +86,11 @@ fn run() -> io::Result<()> {
         }
     }
     spawner.end_all()
+}
+
+fn is_readable(channel: &Channel) -> bool {
+    let mut fds = [PollFd::new(channel, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// The socket is this process's stdin; moves it out of the way of what rooms have there.
@@ -109,6 +119,8 @@ impl Spawner {
                 let answer = FromSpawner::Cloned { room: spec.id.clone(), pid };
                 let sent = self.host.send(&answer, &[pidfd.as_fd()]);
                 self.rooms.insert(pid, spec.id.clone());
+                // The room waits for this and says so itself if it goes wrong.
+                let _ = template.complete();
                 sent
             }
             Err(error) => self.host.send(&refused(error), &[]),

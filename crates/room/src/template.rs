@@ -31,6 +31,8 @@ use workroom_types::{HostMount, RoomError};
 #[path = "skeleton.rs"]
 mod skeleton;
 
+pub(crate) use skeleton::Skeleton;
+
 /// Top-level directories of the machine that are either links into `/usr` or bound like it.
 const SYSTEM_DIRS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
@@ -47,6 +49,7 @@ pub(crate) struct Template {
     host_mounts: OwnedFd,
     /// The template's.
     own_mounts: OwnedFd,
+    pub(crate) skeleton: Skeleton,
 }
 
 impl Template {
@@ -75,10 +78,10 @@ impl Template {
             .collect::<io::Result<Vec<_>>>()
             .during("bind devices")?;
         let proc = clone_tree("/proc").during("bind /proc")?;
-        let skeleton = skeleton::read_host();
+        let host_root = directory("/").during("open the machine's root")?;
 
         unshare(Namespaces::MOUNT).during("mount namespace")?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let options = [FsOption::Set("size", "16m"), FsOption::Set("mode", "755")];
         let root = make("tmpfs", &options, attributes).during("template file system")?;
         make_private(directory("/").during("template root")?.as_fd(), Attributes::NONE)
@@ -87,12 +90,16 @@ impl Template {
         attach(root.as_fd(), CWD, "/usr").during("template root")?;
         change_root(root.as_fd()).during("template root")?;
 
-        let as_root = privilege == Privilege::Root;
         rustix::process::umask(rustix::fs::Mode::empty());
         let binds = lay_out(sources, devices, proc).during("template layout")?;
-        skeleton::write(Path::new("/skeleton"), &skeleton, &binds, as_root).during("skeleton")?;
+        let skeleton = Skeleton::new(host_root, privilege == Privilege::Root).during("skeleton")?;
         let own_mounts = mount_namespace().during("open mount namespace")?;
-        Ok(Template { binds, host_mounts, own_mounts })
+        Ok(Template { binds, host_mounts, own_mounts, skeleton })
+    }
+
+    /// Writes the skeleton, unless that is done. Rooms cloned before wait for it.
+    pub(crate) fn complete(&self) -> Result<(), RoomError> {
+        self.skeleton.complete(&self.binds).during("skeleton")
     }
 
     /// Takes detached copies of host directories, to be attached in a room.
@@ -158,9 +165,8 @@ fn lay_out(
         attach(tree.as_fd(), CWD, &from)?;
         binds.push((from, name));
     }
-    // One small read-only file system with the devices in it: a room attaches all of /dev in one call.
-    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let dev = make("tmpfs", &[FsOption::Set("size", "64k"), FsOption::Set("mode", "755")], quiet)?;
+    // One read-only tree with the devices in it: a room attaches all of /dev in one call.
+    let dev = clone_tree("/source/dev")?;
     attach(dev.as_fd(), CWD, "/source/dev")?;
     for (name, tree) in devices {
         let at = Path::new("/source/dev").join(name);
@@ -178,17 +184,17 @@ fn lay_out(
     }
     fs::create_dir("/source/dev/pts")?;
     fs::create_dir("/source/dev/shm")?;
-    // Read-only binds of devices still take writes; the `nodev` of the file system is not theirs.
+    // Read-only binds of devices still take writes.
     set_attributes(dev.as_fd(), Attributes::READ_ONLY.and(Attributes::NO_EXEC), None)?;
     binds.push(("/source/dev".into(), "dev".into()));
 
     // What masked files and directories of /proc look like.
-    let empty = make("tmpfs", &[FsOption::Set("size", "16k"), FsOption::Set("mode", "755")], quiet)?;
     fs::create_dir("/source/empty")?;
-    attach(empty.as_fd(), CWD, "/source/empty")?;
     fs::write("/source/empty/file", "")?;
     fs::set_permissions("/source/empty/file", fs::Permissions::from_mode(0o444))?;
     fs::create_dir("/source/empty/directory")?;
+    let empty = clone_tree("/source/empty")?;
+    attach(empty.as_fd(), CWD, "/source/empty")?;
     set_attributes(empty.as_fd(), PLAIN.and(Attributes::READ_ONLY).and(Attributes::NO_EXEC), None)?;
     Ok(binds)
 }

@@ -115,7 +115,7 @@ impl Drop for Base {
 /// The nearest group above us under which groups with memory and pids can be made, and whether with cpu.
 ///
 /// A group that has processes of its own cannot give controllers to groups below it, so this is often not
-/// our own group but one above. Groups that give them already are preferred over changing one.
+/// our own group but one above; the nearest, so that limits on us go on holding for our rooms.
 fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
     let has = |list: &str, name: &str| list.split_whitespace().any(|known| known == name);
     let enabled = |dir: &PathBuf| {
@@ -128,23 +128,16 @@ fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
     if ancestors.is_empty() {
         return Err("no cgroup v2 is mounted".into());
     }
-    let offered = std::fs::read_to_string(ancestors[0].join("cgroup.controllers")).unwrap_or_default();
-    if !has(&offered, "memory") || !has(&offered, "pids") {
-        return Err("cgroup v2 has no memory and pids controllers here".into());
-    }
     for dir in ancestors.iter().filter(|dir| writable(dir)) {
+        if enabled(dir) != Some(true) {
+            // Refused where the group has processes of its own, or does not have the controllers itself.
+            for controllers in ["+memory +pids", "+cpu"] {
+                let _ = std::fs::write(dir.join("cgroup.subtree_control"), controllers);
+            }
+        }
         if let Some(cpu) = enabled(dir) {
             return Ok((dir.clone(), cpu));
         }
     }
-    for dir in ancestors.iter().filter(|dir| writable(dir)) {
-        for controllers in ["+memory +pids +cpu", "+memory +pids"] {
-            if std::fs::write(dir.join("cgroup.subtree_control"), controllers).is_ok()
-                && let Some(cpu) = enabled(dir)
-            {
-                return Ok((dir.clone(), cpu));
-            }
-        }
-    }
-    Err("no cgroup v2 above this process is writable".into())
+    Err("no writable cgroup v2 with memory and pids controllers is above this process".into())
 }
