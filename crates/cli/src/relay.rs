@@ -14,11 +14,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use workroom_proto::FromGuest;
-use workroom_room::Room;
+use workroom_room::{Room, Spawner};
 use workroom_sys::signal::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, next_signal, signal_fd,
 };
 use workroom_types::{Enforced, ErrorCode, ExitReport, LayerState, RoomError};
+
+/// How long after a time-out a slow reader may still take output: a time-out that waits for ever is none.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// The room has one command, and this is its number.
 const COMMAND: u32 = 1;
@@ -34,6 +37,7 @@ pub(crate) struct Ended {
 
 struct Relay<'a> {
     plan: &'a Plan,
+    spawner: &'a Spawner,
     room: &'a Room,
     signals: OwnedFd,
     input: Inflow,
@@ -43,15 +47,18 @@ struct Relay<'a> {
     raw_mode: Option<RawMode>,
     /// While the room may still say something.
     listening: bool,
+    /// After a time-out: when output that nobody reads is given up.
+    give_up: Option<Instant>,
     ended: Ended,
 }
 
 /// Runs the plan's command in the room, to its end.
-pub(crate) fn run(plan: &Plan, room: &Room) -> Result<Ended, RoomError> {
+pub(crate) fn run(plan: &Plan, spawner: &Spawner, room: &Room) -> Result<Ended, RoomError> {
     let forwarded = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
     let signals = signal_fd(&forwarded).map_err(broken("signals"))?;
     let mut relay = Relay {
         plan,
+        spawner,
         room,
         signals,
         input: Inflow::closed(),
@@ -60,6 +67,7 @@ pub(crate) fn run(plan: &Plan, room: &Room) -> Result<Ended, RoomError> {
         deadline: plan.timeout.map(|time| Instant::now() + time),
         raw_mode: None,
         listening: true,
+        give_up: None,
         ended: Ended {
             report: None,
             timed_out: false,
@@ -110,13 +118,17 @@ impl Relay<'_> {
     }
 
     fn turn(&mut self) -> Result<(), RoomError> {
-        let timeout = self.deadline.map(|deadline| {
+        let timeout = self.deadline.or(self.give_up).map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
-        let (room, signal, input, output, errors);
+        let (room, signal, orphaned, input, output, errors);
         {
-            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            let alive = self.spawner.alive()?;
+            let mut fds = vec![
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::from_borrowed_fd(alive, PollFlags::empty()),
+            ];
             let listening =
                 self.listening.then(|| PollFd::from_borrowed_fd(self.room.events(), PollFlags::IN));
             let at = [listening, self.input.waits_for(), self.output.waits_for(), self.errors.waits_for()]
@@ -131,7 +143,7 @@ impl Relay<'_> {
                 Err(error) => return Err(broken("poll")(error.into())),
             }
             let ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
-            signal = ready(Some(0));
+            (signal, orphaned) = (ready(Some(0)), ready(Some(1)) && self.listening);
             (room, input, output, errors) = (ready(at[0]), ready(at[1]), ready(at[2]), ready(at[3]));
         }
         if output {
@@ -149,10 +161,21 @@ impl Relay<'_> {
         if room {
             self.hear_room()?;
         }
+        if orphaned {
+            // The room ends with its spawner by itself; this makes sure, whatever it was in the middle of.
+            self.room.kill();
+            return Err(RoomError::gone("the spawner was killed, and the room with it"));
+        }
+        if self.give_up.is_some_and(|time| Instant::now() >= time) {
+            self.give_up = None;
+            self.output.give_up();
+            self.errors.give_up();
+        }
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             // The room's end closes every pipe, so what was written before is still passed on.
             self.deadline = None;
             self.ended.timed_out = self.ended.report.is_none();
+            self.give_up = Some(Instant::now() + GRACE);
             self.room.kill();
         }
         Ok(())

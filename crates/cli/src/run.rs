@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::relay::{self, Ended};
 use crate::result::RunResult;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use workroom_room::Spawner;
 use workroom_types::RoomError;
 
@@ -87,12 +87,16 @@ pub(crate) fn run(options: Options) -> ExitCode {
     ExitCode::from(result.status())
 }
 
+/// Longer than any room takes to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// From nothing to nothing: whatever happens in between, the room is gone when this returns.
 fn in_room(plan: &Plan) -> Result<Ended, RoomError> {
     let spawner = Spawner::start()?;
     let room = spawner.create(&plan.room)?;
-    let ended = relay::run(plan, &room);
+    let ended = relay::run(plan, &spawner, &room);
     room.kill();
+    let _ = room.wait(PATIENCE);
     drop(room);
     let finished = spawner.finish();
     let ended = ended?;

@@ -49,6 +49,11 @@ impl Outflow {
         self.source.is_none()
     }
 
+    /// Stops waiting for whoever should read.
+    pub(crate) fn give_up(&mut self) {
+        self.source = None;
+    }
+
     pub(crate) fn into_capture(self) -> Capture {
         self.kept.unwrap_or_default()
     }

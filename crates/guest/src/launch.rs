@@ -33,7 +33,9 @@ pub(crate) fn launch(
     let argv = strings(&spec.argv).map_err(invalid)?;
     let image = Image {
         programs: candidates(spec).map_err(invalid)?,
-        script_argv: ExecStrings::new([c"/bin/sh".to_owned()].into_iter().chain(argv.iter().cloned()).collect()),
+        script_argv: ExecStrings::new(
+            [c"/bin/sh".to_owned()].into_iter().chain(argv.iter().cloned()).collect(),
+        ),
         argv: ExecStrings::new(argv),
         env: ExecStrings::new(strings(&spec.env).map_err(invalid)?),
         cwd: CString::new(spec.cwd.clone()).map_err(invalid)?,
@@ -89,7 +91,8 @@ fn become_command(
             rustix::thread::set_capabilities(None, sets).map_err(os)?;
         }
         // After the switch of user, so that a directory the user may not enter is refused.
-        rustix::process::chdir(image.cwd.as_c_str()).map_err(|e| (LaunchStage::WorkingDirectory, e.into()))?;
+        rustix::process::chdir(image.cwd.as_c_str())
+            .map_err(|e| (LaunchStage::WorkingDirectory, e.into()))?;
         if let Some(filter) = &rules.seccomp_command {
             workroom_sys::seccomp::install(filter).map_err(|e| (LaunchStage::Walls, e))?;
         }

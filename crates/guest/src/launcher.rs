@@ -7,8 +7,8 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::os::fd::AsFd;
-use workroom_sys::clone::Borrower;
 use workroom_proto::{Channel, FromLauncher, Received, ToLauncher};
+use workroom_sys::clone::Borrower;
 
 /// What a launcher is made from; the guest keeps it, to make another should one be killed.
 pub(crate) struct Launcher {

@@ -18,6 +18,9 @@ use workroom_sys::signal::{SIGCHLD, next_signal, signal_fd};
 use workroom_sys::wait::{Ending, Reaped, reap};
 use workroom_types::{CommandSpec, Enforced, ErrorCode, Exit, ExitReport, Lifetime, RoomError};
 
+/// How many signals wait for a command that is being started.
+const MOST_SIGNALS: usize = 64;
+
 /// A command's life, as the guest sees it:
 ///
 /// ```text
@@ -27,7 +30,7 @@ use workroom_types::{CommandSpec, Enforced, ErrorCode, Exit, ExitReport, Lifetim
 ///            (told, forgotten)
 /// ```
 enum Command {
-    Launching { since: Instant, spec: CommandSpec, master: Option<OwnedFd> },
+    Launching { since: Instant, spec: CommandSpec, master: Option<OwnedFd>, signals: Vec<i32> },
     Running { since: Instant, pid: i32, master: Option<OwnedFd> },
 }
 
@@ -129,8 +132,9 @@ impl Pid1 {
             }
             fds.map(|fd| !fd.revents().is_empty())
         };
-        if ready[1] {
-            self.hear_launcher()?;
+        // All that the launcher said is heard before its or a command's end is acted on.
+        if ready[1] || ready[2] {
+            while self.hear_launcher()? {}
         }
         if ready[2] {
             while next_signal(self.signals.as_fd()).is_some() {}
@@ -148,11 +152,12 @@ impl Pid1 {
             Received::Message(ToGuest::End, _) => self.ended = true,
             Received::Message(ToGuest::Start { command, spec }, fds) => self.start(command, spec, fds)?,
             Received::Message(ToGuest::Signal { command, signal }, _) => {
-                if let Some(Command::Running { pid, .. }) = self.commands.get(&command)
-                    && let (Some(pid), Some(signal)) = (Pid::from_raw(*pid), Signal::from_named_raw(signal))
-                {
-                    // The command leads its own session; its group is what a terminal would signal.
-                    let _ = rustix::process::kill_process_group(pid, signal);
+                match self.commands.get_mut(&command) {
+                    Some(Command::Running { pid, .. }) => signal_group(*pid, signal),
+                    Some(Command::Launching { signals, .. }) if signals.len() < MOST_SIGNALS => {
+                        signals.push(signal)
+                    }
+                    _ => {}
                 }
             }
             Received::Message(ToGuest::Resize { command, size }, _) => {
@@ -186,45 +191,51 @@ impl Pid1 {
         let fds: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
         // A launcher that is gone is dealt with when it is reaped, and this command with it.
         let _ = self.launcher.send(&ToLauncher::Launch { command, spec: spec.clone() }, &fds);
-        self.commands.insert(command, Command::Launching { since: Instant::now(), spec, master });
+        self.commands
+            .insert(command, Command::Launching { since: Instant::now(), spec, master, signals: Vec::new() });
         Ok(())
     }
 
-    fn hear_launcher(&mut self) -> io::Result<()> {
-        match self.launcher.try_receive()? {
-            None => Ok(()),
+    /// Deals with one thing that the launcher said; false when there is nothing more.
+    fn hear_launcher(&mut self) -> io::Result<bool> {
+        let said = match self.launcher.try_receive()? {
             // Its end is dealt with when it is reaped.
-            Some(Received::Closed) => Ok(()),
-            Some(Received::Message(FromLauncher::Ready, _)) => match self.enforced.take() {
-                Some(enforced) => self.control.send(&FromGuest::Ready { enforced }, &[]),
-                None => Ok(()),
-            },
-            Some(Received::Message(FromLauncher::WallFailed { wall, errno }, _)) => {
+            None | Some(Received::Closed) => return Ok(false),
+            Some(Received::Message(said, _)) => said,
+        };
+        match said {
+            FromLauncher::Ready => {
+                if let Some(enforced) = self.enforced.take() {
+                    self.control.send(&FromGuest::Ready { enforced }, &[])?;
+                }
+            }
+            FromLauncher::WallFailed { wall, errno } => {
                 let error = RoomError::new(
                     ErrorCode::RoomSetup,
                     format!("the room's {wall} could not be set up: {}", io::Error::from_raw_os_error(errno)),
                     "run `workroom doctor` to see what this machine offers",
                 );
                 self.ended = true;
-                self.control.send(&FromGuest::Failed { error }, &[])
+                self.control.send(&FromGuest::Failed { error }, &[])?;
             }
-            Some(Received::Message(FromLauncher::Launched { command, pid }, _)) => {
-                self.launched(command, pid)
-            }
-            Some(Received::Message(FromLauncher::NotLaunched { command, error }, _)) => {
-                let Some(Command::Launching { spec, .. }) = self.commands.remove(&command) else {
-                    return Ok(());
-                };
-                self.early.clear();
-                self.not_started(command, explain(&spec, error))
+            FromLauncher::Launched { command, pid } => self.launched(command, pid)?,
+            FromLauncher::NotLaunched { command, error } => {
+                if let Some(Command::Launching { spec, .. }) = self.commands.remove(&command) {
+                    if !self.launching() {
+                        self.early.clear();
+                    }
+                    self.not_started(command, explain(&spec, error))?;
+                }
             }
         }
+        Ok(true)
     }
 
     fn launched(&mut self, command: u32, pid: i32) -> io::Result<()> {
-        let Some(Command::Launching { since, master, .. }) = self.commands.remove(&command) else {
+        let Some(Command::Launching { since, master, signals, .. }) = self.commands.remove(&command) else {
             return Ok(());
         };
+        signals.into_iter().for_each(|signal| signal_group(pid, signal));
         let fds: Vec<_> = master.iter().map(AsFd::as_fd).collect();
         self.control.send(&FromGuest::Started { command, pid }, &fds)?;
         self.commands.insert(command, Command::Running { since, pid, master });
@@ -291,6 +302,13 @@ impl Pid1 {
     fn not_started(&mut self, command: u32, error: RoomError) -> io::Result<()> {
         self.ended |= self.lifetime == Lifetime::FirstCommand;
         self.control.send(&FromGuest::NotStarted { command, error }, &[])
+    }
+}
+
+/// The command leads its own session; its group is what a terminal would signal.
+fn signal_group(pid: i32, signal: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
+        let _ = rustix::process::kill_process_group(pid, signal);
     }
 }
 

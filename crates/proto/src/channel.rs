@@ -102,9 +102,9 @@ impl Channel {
             let mut slices = [IoSliceMut::new(&mut buffer)];
             match recvmsg(&self.socket, &mut slices, &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received,
-                Err(Errno::INTR) => continue,
+                // The other side left without reading all we sent: said once, before what it said last.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
                 Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::CONNRESET) => return Ok(Some(Received::Closed)),
                 Err(error) => return Err(error.into()),
             }
         };

@@ -415,6 +415,8 @@ fn enter_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<()
     enter(user_namespace.as_fd(), Namespaces::USER).during(step)?;
     rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).during(step)?;
     rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during(step)?;
+    // A change of identity takes the death signal away.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).during(step)?;
     made.holds(Layer::UserNs, "user namespace, entered last");
     if let Some(range) = builder.range {
         made.holds(Layer::UidRange, &format!("65536 ids from {}", range.base));

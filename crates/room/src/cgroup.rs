@@ -16,7 +16,7 @@ mod v1;
 mod v2;
 
 use crate::step::During;
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +28,11 @@ pub(crate) use hierarchy::{Hierarchies, hierarchies};
 
 /// What a new group's name starts with.
 const PREFIX: &str = "workroom-";
+
+/// How long the kernel or another spawner may take to let go of a group, and how often we look: nothing
+/// announces either on every kernel we run on.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The groups that a spawner may make.
 pub(crate) enum Groups {
@@ -153,30 +158,34 @@ fn open_file(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<Owned
     Ok(openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Makes a group and locks it as ours. A sweep may take a group between its birth and its lock.
+/// Makes a group and locks it as ours. A sweep may hold or remove it between its birth and its lock.
 fn make_locked(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
-    for _ in 0..5 {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
         match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        match open_dir(parent, name) {
-            Ok(dir) if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() => return Ok(dir),
-            _ => continue,
+        if let Ok(dir) = open_dir(parent, name)
+            && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && let (Ok(locked), Ok(there)) = (fstat(&dir), statat(parent, name, AtFlags::empty()))
+            && locked.st_ino == there.st_ino
+        {
+            return Ok(dir);
         }
+        if Instant::now() >= deadline {
+            return Err(io::Error::other("the group is held by someone else"));
+        }
+        std::thread::sleep(PAUSE);
     }
-    Err(io::Error::other("the group is held by someone else"))
 }
 
 /// Removes a group, waiting a moment for the kernel to let go of the processes that ended in it.
 fn remove_group(parent: BorrowedFd<'_>, name: &str) {
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-            Err(Errno::BUSY) if Instant::now() < deadline => {
-                // Nothing announces that a group has become empty on every kernel we run on.
-                std::thread::sleep(Duration::from_micros(200));
-            }
+            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(PAUSE),
             _ => return,
         }
     }
@@ -223,12 +232,22 @@ pub(crate) fn v2_controllers(group: &std::path::Path) -> Option<String> {
     read(dir.as_fd(), "cgroup.controllers").ok().map(|list| list.trim().to_owned())
 }
 
-/// Sweeps what killed spawners and rooms left, wherever this machine has groups of ours.
-pub fn sweep_all() {
+/// Removes what a spawner that was killed left, as soon as its rooms have let go of it.
+pub(crate) fn sweep_after(spawner: u32, rooms: &[String]) {
     let found = hierarchies();
+    let base = format!("{PREFIX}{spawner}-");
+    let ours = |name: &String| {
+        name.starts_with(&base)
+            || name.strip_prefix(PREFIX).is_some_and(|room| rooms.iter().any(|known| known == room))
+    };
+    let deadline = Instant::now() + PATIENCE;
     for dir in found.unified_ancestors().iter().chain(found.controllers.iter().map(|(_, dir)| dir)) {
-        if let Ok(dir) = crate::mounts::directory(dir).and_then(|path| open_dir(path.as_fd(), ".")) {
+        let Ok(dir) = crate::mounts::directory(dir).and_then(|path| open_dir(path.as_fd(), ".")) else {
+            continue;
+        };
+        while subgroups(dir.as_fd()).iter().any(ours) && Instant::now() < deadline {
             sweep(dir.as_fd());
+            std::thread::sleep(PAUSE);
         }
     }
 }

@@ -18,6 +18,8 @@ use workroom_types::{CommandSpec, Enforced, ErrorCode, ExitReport, RoomError, Ro
 pub struct Spawner {
     channel: Option<Channel>,
     process: RefCell<Child>,
+    /// Rooms that were asked for and whose end was not heard of yet.
+    rooms: RefCell<Vec<String>>,
     /// Rooms whose end was heard of while waiting for something else.
     gone: RefCell<Vec<String>>,
 }
@@ -38,27 +40,54 @@ impl Spawner {
             .stdout(Stdio::null())
             .spawn()
             .during("start the spawner")?;
-        Ok(Spawner { channel: Some(ours), process: RefCell::new(process), gone: RefCell::new(Vec::new()) })
+        Ok(Spawner {
+            channel: Some(ours),
+            process: RefCell::new(process),
+            rooms: RefCell::default(),
+            gone: RefCell::default(),
+        })
     }
 
     /// Asks for a room. It may still be in the making when this returns: commands can be sent at once, and
     /// [`Room::ready`] waits.
     pub fn create(&self, spec: &RoomSpec) -> Result<Room, RoomError> {
         let (ours, theirs) = Channel::pair().during("socket")?;
-        self.channel()?
-            .send(&ToSpawner::Create(Box::new(spec.clone())), &[theirs.as_fd()])
-            .map_err(|_| self.ended())?;
-        drop(theirs);
-        loop {
-            match self.receive()? {
-                (FromSpawner::Cloned { room, .. }, mut fds) if room == spec.id && fds.len() == 1 => {
-                    return Ok(Room { id: room, control: ours, pidfd: fds.remove(0) });
-                }
-                (FromSpawner::Refused { room, error }, _) if room == spec.id => return Err(error),
-                (FromSpawner::Gone { room }, _) => self.gone.borrow_mut().push(room),
-                _ => {}
+        self.rooms.borrow_mut().push(spec.id.clone());
+        match self.request(spec, theirs) {
+            Ok(pidfd) => Ok(Room { id: spec.id.clone(), control: ours, pidfd }),
+            Err(error) => {
+                // Closed first: a room that was made all the same ends with it, before it is swept up after.
+                drop(ours);
+                Err(error.unwrap_or_else(|| self.ended()))
             }
         }
+    }
+
+    /// Asks, and waits for the answer; no error means that the spawner is gone.
+    fn request(&self, spec: &RoomSpec, theirs: Channel) -> Result<OwnedFd, Option<RoomError>> {
+        let create = ToSpawner::Create(Box::new(spec.clone()));
+        self.channel()?.send(&create, &[theirs.as_fd()]).map_err(|_| None)?;
+        drop(theirs);
+        loop {
+            match self.channel()?.receive() {
+                Ok(Received::Message(FromSpawner::Cloned { room, .. }, mut fds))
+                    if room == spec.id && fds.len() == 1 =>
+                {
+                    return Ok(fds.remove(0));
+                }
+                Ok(Received::Message(FromSpawner::Refused { room, error }, _)) if room == spec.id => {
+                    return Err(Some(error));
+                }
+                Ok(Received::Message(FromSpawner::Gone { room }, _)) => self.gone.borrow_mut().push(room),
+                Ok(Received::Message(..)) => {}
+                Ok(Received::Closed) | Err(_) => return Err(None),
+            }
+        }
+    }
+
+    /// A descriptor that hangs up when the spawner is gone.
+    pub fn alive(&self) -> Result<BorrowedFd<'_>, RoomError> {
+        self.channel().map(AsFd::as_fd)
     }
 
     /// Waits until the room's last process is gone and nothing of it is left on the host.
@@ -67,6 +96,7 @@ impl Spawner {
             let heard = self.gone.borrow().iter().position(|gone| gone == room);
             if let Some(at) = heard {
                 self.gone.borrow_mut().swap_remove(at);
+                self.rooms.borrow_mut().retain(|known| known != room);
                 return Ok(());
             }
             if let (FromSpawner::Gone { room }, _) = self.receive()? {
@@ -96,7 +126,7 @@ impl Spawner {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        crate::cgroup::sweep_all();
+        crate::cgroup::sweep_after(self.pid(), &self.rooms.borrow());
         RoomError::gone(format!("the spawner ended ({how}), and its rooms with it"))
     }
 }

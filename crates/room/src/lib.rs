@@ -22,7 +22,6 @@ mod spawner;
 mod step;
 mod template;
 
-pub use cgroup::sweep_all;
 pub use host::{Room, Spawner};
 pub use identity::Privilege;
 pub use probe::{Fact, facts};

@@ -4,9 +4,9 @@ use super::SYSTEM_DIRS;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,9 @@ impl Skeleton {
     /// Writes it, unless that is done.
     pub(super) fn complete(&self, binds: &[(PathBuf, PathBuf)]) -> io::Result<()> {
         let Some((host_root, tell)) = self.unwritten.borrow_mut().take() else { return Ok(()) };
+        let umask = rustix::process::umask(Mode::empty());
         let written = write(Path::new("/skeleton"), &read_host(&host_root), binds, self.as_root);
+        rustix::process::umask(umask);
         if written.is_err() {
             let _ = rustix::io::write(&tell, b"x");
         }
@@ -148,13 +150,8 @@ const DIRECTORIES: [(&str, u32); 22] = [
     ("workspace", 0o755),
 ];
 
-/// Writes it all below `root`. The process has no umask, so everything is born with its final mode.
-fn write(
-    root: &Path,
-    from_host: &FromHost,
-    binds: &[(PathBuf, PathBuf)],
-    as_root: bool,
-) -> io::Result<()> {
+/// Writes it all below `root`, everything born with its final mode.
+fn write(root: &Path, from_host: &FromHost, binds: &[(PathBuf, PathBuf)], as_root: bool) -> io::Result<()> {
     let root = crate::mounts::directory(root)?;
     for (name, mode) in DIRECTORIES {
         rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(mode))?;

@@ -51,6 +51,8 @@ struct Spawner {
 fn run() -> io::Result<()> {
     let host = take_socket()?;
     let _ = rustix::thread::set_name(c"spawner");
+    // Whatever the caller's is: rooms inherit this one.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     // Signals of the caller's terminal are the caller's to act on.
     let signals = signal_fd(&[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let privilege = Privilege::detect();
@@ -65,27 +67,35 @@ fn run() -> io::Result<()> {
         let _ = template.complete();
     }
     let mut spawner = Spawner { host, groups, privilege, caller, rooms: HashMap::new() };
-    loop {
-        let ready = {
-            let mut fds = [PollFd::new(&spawner.host, PollFlags::IN), PollFd::new(&signals, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+    let served = spawner.serve(&signals, &template);
+    // Whatever ended the serving, no room outlives it.
+    spawner.end_all();
+    served
+}
+
+impl Spawner {
+    fn serve(&mut self, signals: &OwnedFd, template: &Result<Template, RoomError>) -> io::Result<()> {
+        loop {
+            let ready = {
+                let mut fds = [PollFd::new(&self.host, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+                match poll(&mut fds, None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                fds.map(|fd| !fd.revents().is_empty())
+            };
+            if ready[1] {
+                while next_signal(signals.as_fd()).is_some() {}
+                self.reap_rooms()?;
             }
-            fds.map(|fd| !fd.revents().is_empty())
-        };
-        if ready[1] {
-            while next_signal(signals.as_fd()).is_some() {}
-            spawner.reap_rooms()?;
-        }
-        if ready[0] {
-            match spawner.host.receive()? {
-                Received::Message(ToSpawner::Create(spec), fds) => spawner.create(&template, &spec, fds)?,
-                Received::Closed => break,
+            if ready[0] {
+                match self.host.receive()? {
+                    Received::Message(ToSpawner::Create(spec), fds) => self.create(template, &spec, fds)?,
+                    Received::Closed => return Ok(()),
+                }
             }
         }
     }
-    spawner.end_all()
 }
 
 fn is_readable(channel: &Channel) -> bool {
@@ -184,7 +194,7 @@ impl Spawner {
     }
 
     /// The host is gone: so are its rooms, before this process is.
-    fn end_all(&mut self) -> io::Result<()> {
+    fn end_all(&mut self) {
         for pid in self.rooms.keys().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
@@ -200,7 +210,6 @@ impl Spawner {
                 _ => break,
             }
         }
-        Ok(())
     }
 }
 

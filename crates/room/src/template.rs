@@ -90,7 +90,6 @@ impl Template {
         attach(root.as_fd(), CWD, "/usr").during("template root")?;
         change_root(root.as_fd()).during("template root")?;
 
-        rustix::process::umask(rustix::fs::Mode::empty());
         let binds = lay_out(sources, devices, proc).during("template layout")?;
         let skeleton = Skeleton::new(host_root, privilege == Privilege::Root).during("skeleton")?;
         let own_mounts = mount_namespace().during("open mount namespace")?;

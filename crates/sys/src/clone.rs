@@ -86,7 +86,11 @@ impl Default for Borrower {
 impl Borrower {
     /// Runs `child` in a new process that is a sibling of this one, born in `cgroup` if there is one. What the
     /// child writes to memory stays, so `child` can leave word of why it came back instead of executing.
-    pub fn clone_sibling(&mut self, cgroup: Option<BorrowedFd<'_>>, child: &mut dyn FnMut()) -> io::Result<i32> {
+    pub fn clone_sibling(
+        &mut self,
+        cgroup: Option<BorrowedFd<'_>>,
+        child: &mut dyn FnMut(),
+    ) -> io::Result<i32> {
         // SAFETY: as above.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
         args.flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT) as u64;
