@@ -1,0 +1,35 @@
+# What a person does here: run it, test it, measure it.
+
+CARGO ?= cargo
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+
+.PHONY: run build test lint bench soak attack
+
+run: ## A command in a room
+	$(CARGO) run --release -- run -- sh -c 'id; ls /; echo hello'
+
+build:
+	$(CARGO) build --release --workspace
+
+lint: ## Format, clippy and architecture rules
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+test: lint ## Everything that must hold, in about two minutes
+ifeq ($(NEXTEST),yes)
+	$(CARGO) nextest run --workspace
+else
+	$(CARGO) test --workspace --no-fail-fast -- --test-threads=1
+endif
+
+soak: ## The long versions: 1 GB through a pipe, a thousand kills
+	$(CARGO) test --release -p workroom --tests -- --ignored --test-threads=1 soak_
+
+bench: ## Side by side with the kernel's floor and with bwrap
+	$(CARGO) build --release -p workroom -p workroom-bench
+	$(CARGO) run --release -p workroom-bench --
+	$(CARGO) run --release -p workroom-bench -- --scale
+	$(CARGO) run --release -p workroom-bench -- --idle 500
+
+attack: ## Every hostile program we have, in rooms on this machine
+	$(CARGO) run --release -- doctor --attack

@@ -1,0 +1,88 @@
+//! The rules of `deny.toml` that matter most, checked without any other tool: licences, duplicates, sources.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
+}
+
+fn rules() -> toml::Table {
+    let text = std::fs::read_to_string(workspace().join("deny.toml")).expect("deny.toml");
+    text.parse().expect("deny.toml is TOML")
+}
+
+fn names(list: &toml::Value) -> Vec<String> {
+    let name = |entry: &toml::Value| match entry {
+        toml::Value::Table(table) => table["crate"].as_str().expect("a crate's name").to_owned(),
+        other => other.as_str().expect("a name").to_owned(),
+    };
+    list.as_array().expect("a list").iter().map(name).collect()
+}
+
+/// Every package that this platform's build uses.
+fn packages() -> Vec<Value> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo metadata");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let used: Vec<String> = metadata["resolve"]["nodes"]
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .filter_map(|node| node["id"].as_str().map(str::to_owned))
+        .collect();
+    let mut packages = metadata["packages"].as_array_mut().map(std::mem::take).expect("packages");
+    packages.retain(|package| package["id"].as_str().is_some_and(|id| used.iter().any(|known| known == id)));
+    packages
+}
+
+fn text(package: &Value, field: &str) -> String {
+    package[field].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn every_licence_is_allowed() {
+    let allowed = names(&rules()["licenses"]["allow"]);
+    for package in packages() {
+        // `A OR B`, `A/B` and `(A OR B) AND C`: every part of a conjunction needs one allowed choice.
+        let licence = text(&package, "license").replace('/', " OR ");
+        let permitted = licence.replace(['(', ')'], "").split(" AND ").all(|part| {
+            part.split(" OR ").any(|choice| allowed.iter().any(|allowed| allowed == choice.trim()))
+        });
+        assert!(permitted, "{} is under \"{licence}\"", text(&package, "name"));
+    }
+}
+
+#[test]
+fn no_crate_is_there_twice_and_none_is_banned() {
+    let rules = rules();
+    let (denied, skipped) = (names(&rules["bans"]["deny"]), names(&rules["bans"]["skip"]));
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in packages() {
+        versions.entry(text(&package, "name")).or_default().push(text(&package, "version"));
+    }
+    for (name, versions) in versions {
+        assert!(!denied.contains(&name), "{name} is banned by deny.toml");
+        assert!(versions.len() == 1 || skipped.contains(&name), "{name} is there as {versions:?}");
+    }
+}
+
+#[test]
+fn every_source_is_the_registry_or_this_workspace() {
+    for package in packages() {
+        let source = text(&package, "source");
+        assert!(
+            source.is_empty() || source.starts_with("registry+"),
+            "{} comes from {source}",
+            text(&package, "name")
+        );
+    }
+}
