@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use workroom_proto::{LaunchError, LaunchStage};
 use workroom_sys::clone::Borrower;
 use workroom_sys::exec::{ExecStrings, close_from_on_exec, execve, place_fd, take_terminal};
+use workroom_sys::namespace::{Namespaces, unshare};
 use workroom_sys::seccomp::Instruction;
 use workroom_types::CommandSpec;
 
@@ -18,6 +19,7 @@ pub(crate) struct LaunchRules {
     pub(crate) seccomp_command: Option<Vec<Instruction>>,
     pub(crate) switches_users: bool,
     pub(crate) drop_capabilities: bool,
+    pub(crate) cgroup_namespace: bool,
 }
 
 /// Starts the command and returns its pid once its program runs.
@@ -79,6 +81,9 @@ fn become_command(
         }
         close_from_on_exec(3).map_err(identity)?;
         workroom_sys::signal::reset_all();
+        if rules.cgroup_namespace {
+            unshare(Namespaces::CGROUP).map_err(identity)?;
+        }
         if rules.switches_users {
             let (uid, gid) = (Uid::from_raw(spec.user.id()), Gid::from_raw(spec.user.id()));
             rustix::thread::set_thread_groups(&[]).map_err(os)?;

@@ -28,6 +28,7 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
             seccomp_command: walls.seccomp_command,
             switches_users,
             drop_capabilities: walls.drop_capabilities,
+            cgroup_namespace: walls.cgroup_namespace,
         },
         Err((wall, error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
@@ -88,13 +89,13 @@ fn enter(
         workroom_sys::seccomp::install(filter).map_err(at("seccomp"))?;
     }
     if walls.drop_capabilities {
-        limit_capabilities(switches_users).map_err(at("capabilities"))?;
+        limit_capabilities(switches_users, walls.cgroup_namespace).map_err(at("capabilities"))?;
     }
     Ok(())
 }
 
-/// Empties the bounding, inheritable and ambient sets for good, and keeps only what switching users takes.
-fn limit_capabilities(switches_users: bool) -> io::Result<()> {
+/// Empties the bounding, inheritable and ambient sets for good, and keeps only what starting commands takes.
+fn limit_capabilities(switches_users: bool, cgroup_namespace: bool) -> io::Result<()> {
     for bit in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -108,8 +109,13 @@ fn limit_capabilities(switches_users: bool) -> io::Result<()> {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
     }
-    let keep =
-        if switches_users { CapabilitySet::SETUID | CapabilitySet::SETGID } else { CapabilitySet::empty() };
+    let mut keep = CapabilitySet::empty();
+    if switches_users {
+        keep |= CapabilitySet::SETUID | CapabilitySet::SETGID;
+    }
+    if cgroup_namespace {
+        keep |= CapabilitySet::SYS_ADMIN;
+    }
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }

@@ -51,6 +51,9 @@ pub struct Walls {
     pub seccomp_command: Option<Vec<Instruction>>,
     pub no_new_privs: bool,
     pub drop_capabilities: bool,
+    /// Entered by each command, in the group that it was born in: a launcher in such a namespace could not
+    /// place commands outside its own group.
+    pub cgroup_namespace: bool,
 }
 
 /// Where commands are limited.

@@ -173,7 +173,6 @@ fn unshare_namespaces(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), 
         (Layer::NetNs, Namespaces::NET, "network namespace, loopback only"),
         (Layer::IpcNs, Namespaces::IPC, "ipc namespace"),
         (Layer::UtsNs, Namespaces::UTS, "uts namespace"),
-        (Layer::CgroupNs, Namespaces::CGROUP, "cgroup namespace"),
     ] {
         if builder.has(layer) {
             kinds = kinds.and(kind);
@@ -182,10 +181,10 @@ fn unshare_namespaces(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), 
             made.lacks(layer, LEFT_OUT);
         }
     }
-    if builder.has(Layer::PidNs) {
-        made.holds(Layer::PidNs, "pid namespace");
-    } else {
-        made.lacks(Layer::PidNs, LEFT_OUT);
+    for (layer, name) in
+        [(Layer::PidNs, "pid namespace"), (Layer::CgroupNs, "cgroup namespace for each command")]
+    {
+        if builder.has(layer) { made.holds(layer, name) } else { made.lacks(layer, LEFT_OUT) }
     }
     unshare(kinds).during("namespaces")
 }
@@ -492,6 +491,7 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
         seccomp_command: (seccomp && builder.has(Layer::Nnp)).then(|| seccomp::program(Stage::Command)),
         no_new_privs: builder.has(Layer::Nnp),
         drop_capabilities: builder.has(Layer::Caps),
+        cgroup_namespace: builder.has(Layer::CgroupNs),
     };
     Ok((walls, resource_limits))
 }

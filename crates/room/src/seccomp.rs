@@ -47,11 +47,16 @@ pub(crate) fn program(stage: Stage) -> Vec<Instruction> {
             program.extend(tree(&intervals()));
             program
         }
-        // A library that sees no clone3 falls back to clone, whose flags a filter can read.
+        // What only the launcher may do. A library that sees no clone3 falls back to clone, whose flags a
+        // filter can read.
         Stage::Command => vec![
             load(OFFSET_NR),
             jump(JEQ, libc::SYS_clone3 as u32, 0, 1),
             ret(Action::Errno(libc::ENOSYS)),
+            jump(JEQ, libc::SYS_unshare as u32, 0, 3),
+            load_arg(0),
+            jump(JSET, libc::CLONE_NEWCGROUP as u32, 0, 1),
+            ret(Action::Errno(libc::EPERM)),
             ret(Action::Allow),
         ],
     }
@@ -221,6 +226,12 @@ mod tests {
             assert_eq!(verdict(libc::SYS_unshare, ns(flag)), EPERM);
         }
         assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_FILES)), ALLOW);
+        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS)), EPERM);
+        let command =
+            |number: i64, args| run(&program(Stage::Command), number as u32, args, AUDIT_ARCH_X86_64);
+        assert_eq!(command(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP)), EPERM);
+        assert_eq!(command(libc::SYS_clone3, [0; 6]), ENOSYS);
+        assert_eq!(command(libc::SYS_read, [0; 6]), ALLOW);
 
         let socket = |family: i32, kind: i32, protocol: i32| {
             verdict(libc::SYS_socket, [family as u64, kind as u64, protocol as u64, 0, 0, 0])

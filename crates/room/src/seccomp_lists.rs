@@ -88,7 +88,7 @@ type Check = fn() -> Vec<Instruction>;
 /// Calls that are allowed for some arguments only.
 pub(super) const CHECKED: &[(i64, Check)] = &[
     (SYS_clone, || no_flags(NAMESPACE_FLAGS)),
-    (SYS_unshare, || no_flags(NAMESPACE_FLAGS | CLONE_NEWTIME)),
+    (SYS_unshare, unshare_flags),
     (SYS_socket, socket_families),
     (SYS_socketpair, || only(0, &[AF_UNIX as u32], EAFNOSUPPORT)),
     (SYS_ioctl, || never(1, &[TIOCSTI as u32, TIOCLINUX as u32, TIOCSETD as u32, TIOCCONS as u32])),
@@ -115,6 +115,17 @@ const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
 
 fn no_flags(flags: u32) -> Vec<Instruction> {
     vec![load_arg(0), jump(JSET, flags, 0, 1), ret(Action::Errno(EPERM)), ret(Action::Allow)]
+}
+
+/// No namespaces but, alone, the cgroup namespace that each command is started in; commands lose that too.
+fn unshare_flags() -> Vec<Instruction> {
+    vec![
+        load_arg(0),
+        jump(JEQ, CLONE_NEWCGROUP as u32, 2, 0),
+        jump(JSET, NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1),
+        ret(Action::Errno(EPERM)),
+        ret(Action::Allow),
+    ]
 }
 
 fn only(argument: u32, values: &[u32], otherwise: i32) -> Vec<Instruction> {
