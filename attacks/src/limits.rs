@@ -36,9 +36,13 @@ pub(crate) static CASES: &[Case] = &[
     case("inode-fill", "limits", "Makes empty files beyond the limit", DISK, inode_fill),
     case("cpu-spin", "limits", "Spins in more threads than it has processors", &["cpu"], cpu_spin),
     case("raise-rlimits", "limits", "Raises its hard limits", &["caps", "rlimits"], |_| raise_rlimits()),
-    case("oom-score", "limits", "Makes itself the last to be killed for memory", &["caps", "proc"], |_| {
-        oom_score()
-    }),
+    case(
+        "oom-score",
+        "limits",
+        "Makes itself the last to be killed for memory",
+        &["caps", "proc", "landlock"],
+        |_| oom_score(),
+    ),
     case(
         "daemon-left-behind",
         "limits",

@@ -15,6 +15,7 @@ mod table;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use workroom_room::Spawner;
 
 /// What `workroom` ends with when it could not do what it was asked to.
 const EXIT_FAULT: u8 = 125;
@@ -43,12 +44,15 @@ enum Verb {
 fn main() -> ExitCode {
     // First of all, before anything is allocated or opened: a spawner is a clean copy of this program.
     workroom_room::run_if_spawner();
+    // A room is under way before the options are read: what they hold is then not in the spawner's memory.
+    let spawner =
+        (std::env::args_os().nth(1).is_some_and(|verb| verb == "run")).then(Spawner::clone_first_thing);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse_arguments(&error),
     };
     match cli.verb {
-        Verb::Run(options) => run::run(*options),
+        Verb::Run(options) => run::run(*options, spawner),
         Verb::Doctor(options) => doctor::run(options),
         Verb::AttackProbe { case } => attack::probe(&case),
         Verb::AttackNeighbour { canary, abstract_name } => attack::neighbour(&canary, &abstract_name),
@@ -70,6 +74,9 @@ fn refuse_arguments(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let sentence: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let sentence = sentence.join(" ");
-    eprintln!("workroom: {}; see `workroom run --help`", sentence.trim_start_matches("error: "));
+    eprintln!(
+        "workroom: {}; see `workroom --help` and `workroom VERB --help`",
+        sentence.trim_start_matches("error: ")
+    );
     ExitCode::from(EXIT_FAULT)
 }

@@ -69,10 +69,10 @@ pub(crate) struct Options {
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>) -> ExitCode {
     let json = options.json;
     let started = Instant::now();
-    let mut result = match Plan::from_options(options).and_then(|plan| in_room(&plan)) {
+    let mut result = match Plan::from_options(options).and_then(|plan| in_room(&plan, spawner)) {
         Ok(ended) => RunResult::ended(ended),
         Err(error) => RunResult::failed(error),
     };
@@ -91,8 +91,8 @@ pub(crate) fn run(options: Options) -> ExitCode {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// From nothing to nothing: whatever happens in between, the room is gone when this returns.
-fn in_room(plan: &Plan) -> Result<Ended, RoomError> {
-    let spawner = Spawner::start()?;
+fn in_room(plan: &Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<Ended, RoomError> {
+    let spawner = spawner.unwrap_or_else(Spawner::start)?;
     let room = spawner.create(&plan.room)?;
     let ended = relay::run(plan, &spawner, &room);
     room.kill();

@@ -73,7 +73,9 @@ fn replay(caller: &Caller, mode: &str) {
         .filter(|layer| caller.layer(&["--cpus", "1"], layer) != "enforced")
         .collect();
     let mut held = Vec::new();
-    for mutation in mutations().iter().filter(|mutation| mutation.mode == mode) {
+    let v1 = caller.json(&[], &["true"])["enforced"]["memory"]["by"] == "cgroup v1";
+    let applies = |mutation: &&Mutation| mutation.mode == mode || v1 && mutation.mode == format!("{mode}-v1");
+    for mutation in mutations().iter().filter(applies) {
         if mutation.layers.split(',').any(|layer| unlimited.contains(&layer)) {
             println!("not tried here: without {}", mutation.layers);
             continue;

@@ -51,7 +51,8 @@ fn the_room_has_its_own_names() {
         assert!(hosts.contains("127.0.0.1 localhost"), "{hosts}");
         for (file, host) in [("/etc/machine-id", "/etc/machine-id"), ("/etc/resolv.conf", "/etc/resolv.conf")]
         {
-            let Ok(own) = fs::read_to_string(host) else { continue };
+            // A machine that has none of its own has none to give away.
+            let Some(own) = fs::read_to_string(host).ok().filter(|own| !own.is_empty()) else { continue };
             assert_ne!(caller.sh(&[], &format!("cat {file}")).out, own, "{file} is the machine's");
         }
     });

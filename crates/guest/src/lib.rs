@@ -5,11 +5,12 @@
 //! ```text
 //!  host ── control ── guest (PID 1) ── launcher ── commands
 //!                     reaps all        Landlock, seccomp,
-//!                                      no_new_privs, no capabilities
+//!                                      no_new_privs, few capabilities
 //! ```
 //!
 //! The guest stays outside the commands' Landlock domain and out of their limits, so that nothing they do
-//! reaches it. The launcher enters the walls once; every command is born behind them. Commands are made
+//! reaches it. The launcher enters the walls once; every command is born behind them and gives up the last
+//! capabilities, which only starting it took. Commands are made
 //! siblings of the launcher, so the guest alone reaps.
 #![forbid(unsafe_code)]
 

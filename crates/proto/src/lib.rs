@@ -1,8 +1,8 @@
 //! What the host, the spawner and the guest say to each other: versioned messages on packet sockets.
 //!
-//! Every message is one `SOCK_SEQPACKET` packet: a version byte, then the message in postcard, with file
-//! descriptors beside it. Enum variants are only ever appended, so an older guest goes on understanding a
-//! newer host; a test pins the bytes.
+//! A message is one `SOCK_SEQPACKET` packet: a version byte, then the message in postcard, with file descriptors
+//! beside it; a large one travels as a memfd. Enum variants are only ever appended, so an older guest understands
+//! all that it knows of a newer host; a test pins the bytes.
 #![forbid(unsafe_code)]
 
 mod channel;

@@ -214,7 +214,8 @@ fn mount_proc(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
 fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let (Some(range), Some(proc)) = (builder.range, &made.proc) else { return Ok(()) };
     let map = range.map();
-    made.user_namespace = Some(new_user_namespace(proc.as_fd(), &map, &map).during("user namespace")?);
+    made.user_namespace =
+        Some(new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?);
     Ok(())
 }
 
@@ -366,7 +367,8 @@ fn map_owner(range: &UidRange, made: &Made, tree: &OwnedFd, inside: u32) -> Resu
     let proc = made.proc()?;
     let uid_map = range.owner_map(stat.st_uid, inside);
     let gid_map = range.owner_map(stat.st_gid, inside);
-    let namespace = new_user_namespace(proc.as_fd(), &uid_map, &gid_map).during("user namespace")?;
+    let namespace =
+        new_user_namespace(proc.as_fd(), range.base, &uid_map, &gid_map).during("user namespace")?;
     set_attributes(tree.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
         RoomError::new(
             ErrorCode::RoomSetup,

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  v2   PARENT/workroom-PID-HEX/          the spawner's; locked while it lives
-//!                  ├── guests/            guests and launchers: not limited, never a victim
+//!                  ├── guests/            guests and launchers: not limited, no victim of a room's limit
 //!                  └── ROOM/              the room's commands, born here by CLONE_INTO_CGROUP
 //!
-//!  v1   HIERARCHY/OWN/workroom-ROOM/      one per controller; locked while the spawner lives;
+//!  v1   HIERARCHY/OWN/workroom-ROOM/      one per controller; locked while the guest lives;
 //!                                         the launcher joins once, commands inherit
 //! ```
 //!

@@ -3,21 +3,25 @@
 use crate::spawner::ARGV0;
 use crate::step::During;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
-use std::cell::RefCell;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use workroom_proto::{Channel, FromGuest, FromSpawner, Received, ToGuest, ToSpawner};
+use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_types::{CommandSpec, Enforced, ErrorCode, ExitReport, RoomError, RoomSpec, TerminalSize};
 
 /// A running spawner. Ends, with every room, when this is dropped.
 pub struct Spawner {
     channel: Option<Channel>,
-    process: RefCell<Child>,
+    pid: Pid,
+    /// How it ended, once it was waited for.
+    status: Cell<Option<WaitStatus>>,
     /// Rooms that were asked for and whose end was not heard of yet.
     rooms: RefCell<Vec<String>>,
     /// Rooms whose end was heard of while waiting for something else.
@@ -40,12 +44,29 @@ impl Spawner {
             .stdout(Stdio::null())
             .spawn()
             .during("start the spawner")?;
-        Ok(Spawner {
-            channel: Some(ours),
-            process: RefCell::new(process),
+        Ok(Self::new(ours, process.id() as i32))
+    }
+
+    /// Makes a spawner of a clone of this process, which saves executing a program. Only first thing in `main`,
+    /// while there is one thread and nothing of the caller's has been read into memory.
+    pub fn clone_first_thing() -> Result<Spawner, RoomError> {
+        let (ours, theirs) = Channel::pair().during("socket")?;
+        let mut theirs = Some(theirs);
+        let cloned =
+            clone_process(CloneFlags::NONE, None, || theirs.take().map_or(1, crate::spawner::run_in_clone))
+                .during("start the spawner")?;
+        Ok(Self::new(ours, cloned.pid))
+    }
+
+    fn new(channel: Channel, pid: i32) -> Spawner {
+        Spawner {
+            channel: Some(channel),
+            // A child's pid is never zero.
+            pid: Pid::from_raw(pid).unwrap_or(Pid::INIT),
+            status: Cell::new(None),
             rooms: RefCell::default(),
             gone: RefCell::default(),
-        })
+        }
     }
 
     /// Asks for a room. It may still be in the making when this returns: commands can be sent at once, and
@@ -106,7 +127,19 @@ impl Spawner {
     }
 
     pub fn pid(&self) -> u32 {
-        self.process.borrow().id()
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Waits for the spawner's end; says whether it was a good one.
+    fn wait_ended(&self) -> bool {
+        while self.status.get().is_none() {
+            match rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {
+                Ok(Some((_, status))) => self.status.set(Some(status)),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        self.status.get().is_some_and(|status| status.exit_status() == Some(0))
     }
 
     fn receive(&self) -> Result<(FromSpawner, Vec<OwnedFd>), RoomError> {
@@ -122,9 +155,13 @@ impl Spawner {
 
     /// The spawner is gone before its time: its rooms are too, and what it would have removed is removed here.
     fn ended(&self) -> RoomError {
-        let how = match self.process.borrow_mut().wait() {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+        self.wait_ended();
+        let how = match self.status.get() {
+            Some(status) if status.signaled() => {
+                format!("by signal {}", status.terminating_signal().unwrap_or(0))
+            }
+            Some(status) => format!("with status {}", status.exit_status().unwrap_or(0)),
+            None => "unseen".to_owned(),
         };
         crate::cgroup::sweep_after(self.pid(), &self.rooms.borrow());
         RoomError::gone(format!("the spawner ended ({how}), and its rooms with it"))
@@ -135,17 +172,14 @@ impl Spawner {
     /// Tells the spawner to end and waits until it has, and with it every room and all that they had.
     pub fn finish(mut self) -> Result<(), RoomError> {
         drop(self.channel.take());
-        match self.process.get_mut().wait() {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(self.ended()),
-        }
+        if self.wait_ended() { Ok(()) } else { Err(self.ended()) }
     }
 }
 
 impl Drop for Spawner {
     fn drop(&mut self) {
         drop(self.channel.take());
-        let _ = self.process.get_mut().wait();
+        self.wait_ended();
     }
 }
 

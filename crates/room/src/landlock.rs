@@ -11,7 +11,8 @@ use landlock::{
 };
 use std::io;
 
-/// Directories that every command may change, where they exist. What is not here is read-only twice over.
+/// Directories that every command may change, where they exist. What is not here nobody changes, whatever its owner and
+/// mount allow.
 const WRITABLE: [&str; 7] = ["/workspace", "/home", "/tmp", "/var/tmp", "/run", "/dev/pts", "/dev/shm"];
 
 /// Those that the room's root may change too. In a room with two ids their owners keep `agent` out of them.

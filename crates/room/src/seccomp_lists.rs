@@ -94,8 +94,7 @@ pub(super) const CHECKED: &[(i64, Check)] = &[
     (SYS_ioctl, || never(1, &[TIOCSTI as u32, TIOCLINUX as u32, TIOCSETD as u32, TIOCCONS as u32])),
     // A debugger turns randomisation off for what it debugs; 0xffffffff only asks.
     (SYS_personality, || only(0, &[0, 0x0040000, 0xffff_ffff], EPERM)),
-    // One's own priority: the guest may have the same uid.
-    (SYS_setpriority, || only(1, &[0], EPERM)),
+    (SYS_setpriority, own_priority_only),
     (SYS_prctl, || never(0, &[PR_SET_MM as u32])),
     (SYS_mknod, || no_devices(1)),
     (SYS_mknodat, || no_devices(2)),
@@ -187,6 +186,18 @@ fn socket_families() -> Vec<Instruction> {
         jump(JEQ, IPPROTO_UDP as u32, 2, 0),
         jump(JEQ, 0, 1, 0),
         ret(Action::Errno(EPROTONOSUPPORT)),
+        ret(Action::Allow),
+    ]
+}
+
+/// Of this process alone: the guest and the launcher may have the same uid.
+fn own_priority_only() -> Vec<Instruction> {
+    vec![
+        load_arg(0),
+        jump(JEQ, PRIO_PROCESS, 0, 2),
+        load_arg(1),
+        jump(JEQ, 0, 1, 0),
+        ret(Action::Errno(EPERM)),
         ret(Action::Allow),
     ]
 }

@@ -55,7 +55,9 @@ fn read_host(root: &OwnedFd) -> FromHost {
 fn read_file(root: &OwnedFd, path: &Path) -> Option<Vec<u8>> {
     // Never waits: a FIFO in the place of a configuration file is no file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = fs::File::from(rustix::fs::openat(root, path, flags, Mode::empty()).ok()?);
+    // A link is followed as the machine would, from its own root.
+    let inside = rustix::fs::ResolveFlags::IN_ROOT;
+    let file = fs::File::from(rustix::fs::openat2(root, path, flags, Mode::empty(), inside).ok()?);
     let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() <= LARGEST_ETC_FILE)?;
     let mut content = Vec::with_capacity(meta.len() as usize + 1);
     io::Read::read_to_end(&mut &file, &mut content).ok()?;

@@ -1,7 +1,8 @@
 //! The spawner: a small single-threaded process that builds rooms by cloning itself.
 //!
-//! It is this program executed anew with a clean command line and an empty environment, so that nothing of
-//! its caller is in the memory that rooms are copies of. It ends when its socket does, and its rooms with it.
+//! Rooms are copies of its memory, so nothing of its caller may be in there. For a caller with threads it is this
+//! program executed anew with a clean command line and an empty environment; for one that has done nothing yet
+//! it is a clone that overwrites both. It ends when its socket does, and its rooms with it.
 
 use crate::build::{self, Builder};
 use crate::cgroup::Groups;
@@ -29,13 +30,25 @@ pub(crate) const ARGV0: &str = "workroom-spawner";
 /// Becomes the spawner if this process was started as one. Call it first thing in `main`.
 pub fn run_if_spawner() {
     if std::env::args_os().next().is_some_and(|name| name == ARGV0) {
-        std::process::exit(match run() {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("workroom: the spawner ended: {error}");
-                1
-            }
-        });
+        let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(io::Error::from);
+        std::process::exit(status(socket.and_then(|socket| run(Channel::from_fd(socket)))));
+    }
+}
+
+/// Becomes the spawner in a clone of its caller, which has one thread and has not looked at its arguments yet.
+pub(crate) fn run_in_clone(host: Channel) -> i32 {
+    let prepared = workroom_sys::exec::close_all_but(&mut [0, 1, 2, host.as_fd().as_raw_fd()])
+        .and_then(|()| workroom_sys::origin::forget_origin(ARGV0));
+    status(prepared.and_then(|()| run(host)))
+}
+
+fn status(ended: io::Result<()>) -> i32 {
+    match ended {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("workroom: the spawner ended: {error}");
+            1
+        }
     }
 }
 
@@ -48,8 +61,11 @@ struct Spawner {
     rooms: HashMap<i32, String>,
 }
 
-fn run() -> io::Result<()> {
-    let host = take_socket()?;
+fn run(host: Channel) -> io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    place_fd(null.as_raw_fd(), 0)?;
+    place_fd(null.as_raw_fd(), 1)?;
+    drop(null);
     let _ = rustix::thread::set_name(c"spawner");
     // Whatever the caller's is: rooms inherit this one.
     rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -103,15 +119,6 @@ fn is_readable(channel: &Channel) -> bool {
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
-/// The socket is this process's stdin; moves it out of the way of what rooms have there.
-fn take_socket() -> io::Result<Channel> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    place_fd(null.as_raw_fd(), 0)?;
-    place_fd(null.as_raw_fd(), 1)?;
-    Ok(Channel::from_fd(socket))
-}
-
 impl Spawner {
     fn create(
         &mut self,
@@ -120,6 +127,9 @@ impl Spawner {
         fds: Vec<OwnedFd>,
     ) -> io::Result<()> {
         let refused = |error| FromSpawner::Refused { room: spec.id.clone(), error };
+        if let Err(error) = check_id(&spec.id) {
+            return self.host.send(&refused(error), &[]);
+        }
         let template = match template {
             Ok(template) => template,
             Err(error) => return self.host.send(&refused(error.clone()), &[]),
@@ -211,6 +221,15 @@ impl Spawner {
             }
         }
     }
+}
+
+/// An id becomes part of a cgroup's name.
+fn check_id(id: &str) -> Result<(), RoomError> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if (1..=64).contains(&id.len()) && id.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(RoomError::invalid(format!("\"{id}\" is not a room's id"), "ids are 1 to 64 of a-z, 0-9 and -"))
 }
 
 /// Limits less those that are left out on purpose.

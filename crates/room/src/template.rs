@@ -227,7 +227,8 @@ pub fn check_host_mount(mount: &HostMount) -> Result<(), RoomError> {
         ));
     }
     let first = mount.target.components().nth(1);
-    let taken = ["proc", "sys", "dev", "usr", "etc", "bin", "sbin", "lib", "lib64"];
+    let taken =
+        ["proc", "sys", "dev", "usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "workspace"];
     if first.is_none_or(|first| taken.iter().any(|name| first.as_os_str() == *name)) {
         return Err(RoomError::invalid(
             format!("{} in the room is the room's own", mount.target.display()),

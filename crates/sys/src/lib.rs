@@ -6,6 +6,7 @@ pub mod exec;
 pub mod mount;
 pub mod namespace;
 pub mod net;
+pub mod origin;
 pub mod seccomp;
 pub mod signal;
 pub mod wait;

@@ -43,12 +43,19 @@ pub fn enter(namespace: BorrowedFd<'_>, kind: Namespaces) -> io::Result<()> {
 ///
 /// A user namespace is born with a process: a helper that shares our memory is cloned into it, only waits,
 /// and is ended as soon as the namespace is held by the descriptor. `proc_dir` is a `/proc` that shows our
-/// children, of the pid namespace we are in.
-pub fn new_user_namespace(proc_dir: BorrowedFd<'_>, uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
+/// children, of the pid namespace we are in. What the kernel counts for a namespace's maker (inotify instances,
+/// namespaces) it counts for `owner`. The caller reaps the helper, whenever it reaps.
+pub fn new_user_namespace(
+    proc_dir: BorrowedFd<'_>,
+    owner: u32,
+    uid_map: &str,
+    gid_map: &str,
+) -> io::Result<OwnedFd> {
     let mut stack = [0u128; 256];
-    // SAFETY: the helper runs `wait_for_end` on a stack of its own, which lives until it is reaped below; it
-    // calls nothing but pause(2), so it needs little of it and touches nothing of ours.
-    let pid = check(
+    set_effective_uid(owner)?;
+    // SAFETY: the helper runs `wait_for_end` on a stack of its own and calls nothing but pause(2), in which it
+    // is killed below without ever coming back to that stack.
+    let cloned = check(
         unsafe {
             libc::clone(
                 wait_for_end,
@@ -58,16 +65,20 @@ pub fn new_user_namespace(proc_dir: BorrowedFd<'_>, uid_map: &str, gid_map: &str
             )
         }
         .into(),
-    )? as libc::pid_t;
+    );
+    set_effective_uid(0)?;
+    let pid = cloned? as libc::pid_t;
     let made = map_and_open(proc_dir, pid, uid_map, gid_map);
     // SAFETY: `pid` is our own child, not yet reaped, so the number cannot mean another process.
-    unsafe {
-        libc::kill(pid, libc::SIGKILL);
-        while libc::waitpid(pid, std::ptr::null_mut(), 0) < 0
-            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-        {}
-    }
+    unsafe { libc::kill(pid, libc::SIGKILL) };
     made
+}
+
+/// Of this thread, whose real and saved uid stay, so that it can be taken back.
+fn set_effective_uid(uid: u32) -> io::Result<()> {
+    const SAME: u32 = u32::MAX;
+    // SAFETY: takes integers only.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) }).map(drop)
 }
 
 extern "C" fn wait_for_end(_: *mut libc::c_void) -> libc::c_int {

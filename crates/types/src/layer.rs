@@ -85,8 +85,8 @@ impl Layer {
 
     /// Whether a room refuses to start without it unless the caller allows its absence.
     ///
-    /// The others are strengthened by privileges or cgroups that an ordinary user does not have; a room
-    /// without them still has two walls for every class of escape, and its report says what is missing.
+    /// The others need privileges, cgroups or a kernel that an ordinary user may not have; what a room lacks
+    /// of them its report says, and `require` makes any of them a condition.
     pub fn required_by_default(self) -> bool {
         !matches!(self, Layer::UidRange | Layer::Memory | Layer::Pids | Layer::Cpu | Layer::Scope)
     }
