@@ -16,6 +16,7 @@ mod table;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use workroom_room::Spawner;
+use workroom_sys::origin::ask_command_line;
 
 /// What `workroom` ends with when it could not do what it was asked to.
 const EXIT_FAULT: u8 = 125;
@@ -45,8 +46,8 @@ fn main() -> ExitCode {
     // First of all, before anything is allocated or opened: a spawner is a clean copy of this program.
     workroom_room::run_if_spawner();
     // A room is under way before the options are read: what they hold is then not in the spawner's memory.
-    let spawner =
-        (std::env::args_os().nth(1).is_some_and(|verb| verb == "run")).then(Spawner::clone_first_thing);
+    let wants_room = ask_command_line(|_, verb| verb == b"run").unwrap_or(false);
+    let spawner = wants_room.then(Spawner::clone_first_thing);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse_arguments(&error),

@@ -20,6 +20,7 @@ use std::path::Path;
 use workroom_proto::{Channel, FromSpawner, Received, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
+use workroom_sys::origin::ask_command_line;
 use workroom_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, next_signal, signal_fd};
 use workroom_sys::wait::reap;
 use workroom_types::{ErrorCode, Layer, RoomError, RoomSpec};
@@ -29,7 +30,7 @@ pub(crate) const ARGV0: &str = "workroom-spawner";
 
 /// Becomes the spawner if this process was started as one. Call it first thing in `main`.
 pub fn run_if_spawner() {
-    if std::env::args_os().next().is_some_and(|name| name == ARGV0) {
+    if ask_command_line(|name, _| name == ARGV0.as_bytes()).unwrap_or(false) {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(io::Error::from);
         std::process::exit(status(socket.and_then(|socket| run(Channel::from_fd(socket)))));
     }
