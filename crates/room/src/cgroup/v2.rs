@@ -37,8 +37,7 @@ impl Base {
     fn make(parent: OwnedFd, name: String, has_cpu: bool) -> io::Result<Base> {
         let dir = make_locked(parent.as_fd(), &name)?;
         let prepared = (|| {
-            let controllers = if has_cpu { "+memory +pids +cpu" } else { "+memory +pids" };
-            write(dir.as_fd(), "cgroup.subtree_control", controllers)?;
+            write(dir.as_fd(), "cgroup.subtree_control", "+memory +pids")?;
             mkdirat(&dir, "guests", Mode::from_raw_mode(0o755))?;
             // A launcher moves its own commands from `guests` to its room's group, for which the kernel asks
             // for write access to the group that both are in. What it can reach is still decided by the
@@ -79,6 +78,8 @@ impl Base {
         });
         states.push(match limits.cpus_milli {
             Some(milli) if self.has_cpu => {
+                // Only now: every group pays for a controller that is on.
+                write(self.dir.as_fd(), "cgroup.subtree_control", "+cpu")?;
                 write(dir, "cpu.max", &format!("{} 100000", milli * 100))?;
                 (Layer::Cpu, enforced())
             }
@@ -128,7 +129,9 @@ fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
     if ancestors.is_empty() {
         return Err("no cgroup v2 is mounted".into());
     }
-    for dir in ancestors.iter().filter(|dir| writable(dir)) {
+    // Our own group has a process, us; only the root of all may give controllers away nevertheless.
+    let above = if ancestors.len() > 1 { &ancestors[1..] } else { ancestors };
+    for dir in above.iter().filter(|dir| writable(dir)) {
         if enabled(dir) != Some(true) {
             // Refused where the group has processes of its own, or does not have the controllers itself.
             for controllers in ["+memory +pids", "+cpu"] {
