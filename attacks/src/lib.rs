@@ -92,7 +92,7 @@ pub struct Context {
     pub host_pid: Option<i32>,
     /// The same in another room, by its number on the host.
     pub neighbour_pid: Option<i32>,
-    /// The launcher's number inside the room; 2 unless told.
+    /// The launcher's number inside the room; found by its name unless told.
     pub launcher_pid: Option<i32>,
     /// The file that `daemon-left-behind` writes two seconds later if it survives.
     pub daemon_marker: Option<String>,

@@ -77,7 +77,7 @@ fn targets(context: &Context, who: Who) -> Result<Vec<i32>, Outcome> {
         Who::Guest if me == 1 => Err(Outcome::Skipped("the probe is PID 1 itself".to_owned())),
         Who::Guest => Ok(vec![1]),
         Who::Launcher => {
-            let pid = context.launcher_pid.unwrap_or(2);
+            let pid = context.launcher_pid.or_else(find_launcher).unwrap_or(2);
             match fs::metadata(format!("/proc/{pid}")) {
                 _ if pid == me => Err(Outcome::Skipped(format!("the probe is PID {pid} itself"))),
                 Err(_) => Err(Outcome::Skipped(format!("there is no PID {pid} here"))),
@@ -207,7 +207,7 @@ fn signals(context: &Context, who: Who) -> Outcome {
             matches!(who, Who::Launcher)
                 && (0..100).any(|_| {
                     std::thread::sleep(Duration::from_millis(10));
-                    launcher_stands()
+                    find_launcher().is_some()
                 })
         };
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGSTOP, libc::SIGKILL]
@@ -223,12 +223,12 @@ fn signals(context: &Context, who: Who) -> Outcome {
     })
 }
 
-/// Whether a process called `launcher` is there and not stopped.
-fn launcher_stands() -> bool {
-    let Ok(list) = fs::read_dir("/proc") else { return false };
-    list.flatten().filter_map(|entry| entry.file_name().into_string().ok()).any(|pid| {
+/// The process called `launcher`, unless it is stopped or dead.
+fn find_launcher() -> Option<i32> {
+    let list = fs::read_dir("/proc").ok()?;
+    list.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|pid: &i32| {
         fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "launcher")
-            && status_of(&pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X', 'T']))
+            && status_of(&pid.to_string(), "State").is_some_and(|state| !state.starts_with(['Z', 'X', 'T']))
     })
 }
 

@@ -246,8 +246,6 @@ impl Attacker<'_> {
             inode_limit: Some(LIMITS.disk / 4096),
             cpus_milli: kept(Layer::Cpu, LIMITS.cpus_milli),
             open_files: Some(LIMITS.open_files),
-            // As root a helper that made the user namespace was the second process.
-            launcher_pid: Some(if Privilege::detect() == Privilege::Root { 3 } else { 2 }),
             daemon_marker: leaves_daemon.then(|| "/workspace/marker".to_owned()),
             ..self.context.clone()
         }
