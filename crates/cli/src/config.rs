@@ -2,7 +2,9 @@
 //! `/etc/workroom/config.toml`. The first that exists is read.
 
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use workroom_types::RoomError;
 
 #[derive(Debug, Default, Deserialize)]
@@ -26,6 +28,19 @@ pub(crate) struct RunDefaults {
     pub(crate) env: Vec<String>,
 }
 
+/// Reads a file that only we or root can have written: it decides what rooms see of the host.
+fn read_trusted(path: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let meta = file.metadata()?;
+    let us = rustix::process::geteuid().as_raw();
+    if ![0, us].contains(&meta.uid()) || meta.mode() & 0o022 != 0 {
+        return Err(std::io::Error::other("it belongs to, or can be changed by, someone else"));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 pub(crate) fn load() -> Result<Config, RoomError> {
     let named = std::env::var_os("WORKROOM_CONFIG").map(PathBuf::from);
     let home = std::env::var_os("XDG_CONFIG_HOME")
@@ -39,7 +54,7 @@ pub(crate) fn load() -> Result<Config, RoomError> {
     };
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     for path in candidates {
-        let text = match std::fs::read_to_string(&path) {
+        let text = match read_trusted(&path) {
             Ok(text) => text,
             // A home that is not ours to read (after su, say) holds no configuration for us.
             Err(error) if !must_exist && matches!(error.kind(), NotFound | PermissionDenied) => continue,

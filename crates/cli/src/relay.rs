@@ -45,8 +45,11 @@ struct Relay<'a> {
     errors: Outflow,
     deadline: Option<Instant>,
     raw_mode: Option<RawMode>,
+    wants_terminal: bool,
     /// While the room may still say something.
     listening: bool,
+    /// The room's last process is gone.
+    dead: bool,
     /// After a time-out: when output that nobody reads is given up.
     give_up: Option<Instant>,
     ended: Ended,
@@ -66,7 +69,9 @@ pub(crate) fn run(plan: &Plan, spawner: &Spawner, room: &Room) -> Result<Ended, 
         errors: Outflow::closed(),
         deadline: plan.timeout.map(|time| Instant::now() + time),
         raw_mode: None,
+        wants_terminal: false,
         listening: true,
+        dead: false,
         give_up: None,
         ended: Ended {
             report: None,
@@ -95,6 +100,7 @@ impl Relay<'_> {
             Terminal::Always => true,
             Terminal::Never => false,
         };
+        self.wants_terminal = wants_terminal;
         if wants_terminal {
             spec.terminal = Some(screen::size());
             let term = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".into());
@@ -122,13 +128,17 @@ impl Relay<'_> {
             let left = deadline.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
-        let (room, signal, orphaned, input, output, errors);
+        let (room, signal, orphaned, died, input, output, errors);
         {
             let alive = self.spawner.alive()?;
             let mut fds = vec![
                 PollFd::new(&self.signals, PollFlags::IN),
                 PollFd::from_borrowed_fd(alive, PollFlags::empty()),
             ];
+            if !self.listening && !self.dead {
+                fds.push(PollFd::from_borrowed_fd(self.room.death(), PollFlags::IN));
+            }
+            let watched = fds.len();
             let listening =
                 self.listening.then(|| PollFd::from_borrowed_fd(self.room.events(), PollFlags::IN));
             let at = [listening, self.input.waits_for(), self.output.waits_for(), self.errors.waits_for()]
@@ -144,13 +154,17 @@ impl Relay<'_> {
             }
             let ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
             (signal, orphaned) = (ready(Some(0)), ready(Some(1)) && self.listening);
+            died = watched > 2 && ready(Some(2));
             (room, input, output, errors) = (ready(at[0]), ready(at[1]), ready(at[2]), ready(at[3]));
         }
-        if output {
-            self.output.advance();
-        }
-        if errors {
-            self.errors.advance();
+        self.dead |= died;
+        for (flow, ready) in [(&mut self.output, output), (&mut self.errors, errors)] {
+            if ready {
+                flow.advance();
+            }
+            if self.dead {
+                flow.close_if_empty();
+            }
         }
         if input {
             self.input.advance();
@@ -199,7 +213,7 @@ impl Relay<'_> {
             }
             Ok((FromGuest::Failed { error } | FromGuest::NotStarted { error, .. }, _)) => return Err(error),
             Ok((FromGuest::Started { .. }, fds)) => {
-                if let Some(master) = fds.into_iter().next() {
+                if let Some(master) = fds.into_iter().next().filter(|_| self.wants_terminal) {
                     self.use_terminal(master)?;
                 }
             }
@@ -213,7 +227,9 @@ impl Relay<'_> {
         Ok(())
     }
 
+    /// The command is over, and the room with it: its output is what was written by then.
     fn stop_listening(&mut self) {
+        self.room.kill();
         self.listening = false;
         self.input = Inflow::closed();
         self.deadline = None;

@@ -42,11 +42,25 @@ impl Outflow {
         let kind = fstat(sink).map(|stat| FileType::from_raw_mode(stat.st_mode));
         let careful = matches!(kind, Ok(FileType::Fifo | FileType::Socket | FileType::CharacterDevice));
         let kept = capture.then(Capture::default);
+        // What poll saw may be gone by the time it is read: the room can read its own output.
+        set_nonblocking(&source);
         Outflow { source: Some(source), sink, kept, holding: false, splices: true, careful }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.source.is_none()
+    }
+
+    /// When nobody in the room can write any more: closes what holds nothing, though others may have it open.
+    pub(crate) fn close_if_empty(&mut self) {
+        let Some(source) = &self.source else { return };
+        let mut fds = [PollFd::new(source, PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let readable =
+            rustix::event::poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::IN);
+        if !readable {
+            self.source = None;
+        }
     }
 
     /// Stops waiting for whoever should read.
@@ -124,6 +138,8 @@ impl Outflow {
 /// The caller's stdin on its way to the command.
 pub(crate) struct Inflow {
     sink: Option<OwnedFd>,
+    /// Read, and not taken by the command yet.
+    pending: Vec<u8>,
     holding: bool,
     splices: bool,
     /// What the command is sent when stdin ends: a terminal has no end of its own.
@@ -132,16 +148,17 @@ pub(crate) struct Inflow {
 
 impl Inflow {
     pub(crate) fn closed() -> Inflow {
-        Inflow { sink: None, holding: false, splices: false, farewell: b"" }
+        Inflow { sink: None, pending: Vec::new(), holding: false, splices: false, farewell: b"" }
     }
 
     pub(crate) fn to_pipe(sink: OwnedFd) -> Inflow {
         set_nonblocking(&sink);
-        Inflow { sink: Some(sink), holding: false, splices: true, farewell: b"" }
+        Inflow { sink: Some(sink), pending: Vec::new(), holding: false, splices: true, farewell: b"" }
     }
 
     pub(crate) fn to_terminal(sink: OwnedFd) -> Inflow {
-        Inflow { sink: Some(sink), holding: false, splices: false, farewell: b"\x04" }
+        set_nonblocking(&sink);
+        Inflow { sink: Some(sink), pending: Vec::new(), holding: false, splices: false, farewell: b"\x04" }
     }
 
     pub(crate) fn waits_for(&self) -> Option<PollFd<'_>> {
@@ -165,26 +182,38 @@ impl Inflow {
                 let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
                 splice(rustix::stdio::stdin(), None, sink, None, PIECE, flags)
             }
-            false => {
-                let mut piece = [0u8; SURE];
-                rustix::io::read(rustix::stdio::stdin(), &mut piece).and_then(|read| {
-                    // A pipe or terminal that takes something takes this much.
-                    rustix::io::write(sink, &piece[..read])
-                })
-            }
+            false => self.pass_on(),
         };
         match moved {
-            Ok(0) => {
-                if !self.farewell.is_empty() {
-                    let _ = rustix::io::write(sink, self.farewell);
-                }
-                self.sink = None;
-            }
+            Ok(0) => self.sink = None,
             Err(Errno::INVAL) if self.splices => self.splices = false,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             // The command reads no more, or there is no stdin.
             Err(_) => self.sink = None,
         }
+    }
+}
+
+impl Inflow {
+    /// Reads only when all that was read before is taken: a terminal that takes something may take little.
+    fn pass_on(&mut self) -> Result<usize, Errno> {
+        let Some(sink) = &self.sink else { return Ok(0) };
+        if self.pending.is_empty() {
+            let mut piece = [0u8; SURE];
+            let read = rustix::io::read(rustix::stdio::stdin(), &mut piece)?;
+            if read == 0 {
+                let _ = rustix::io::write(sink, self.farewell);
+                return Ok(0);
+            }
+            self.pending.extend_from_slice(&piece[..read]);
+        }
+        let written = rustix::io::write(sink, &self.pending);
+        // What is left is tried again when the sink takes something, before stdin is looked at.
+        self.holding = true;
+        let written = written?;
+        self.pending.drain(..written);
+        self.holding = !self.pending.is_empty();
+        Ok(written)
     }
 }
 

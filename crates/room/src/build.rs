@@ -11,7 +11,7 @@
 use crate::cgroup::RoomGroup;
 use crate::identity::{Privilege, UidRange};
 use crate::mounts::{Attributes, FsOption, attach, change_root, clone_tree, directory, make, set_attributes};
-use crate::seccomp::{self, Stage};
+use crate::seccomp::{self, Stage, Strictness};
 use crate::step::During;
 use crate::template::{Template, write_own_maps};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -281,8 +281,16 @@ fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), Ro
 fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let root = made.root()?;
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let pts = make("devpts", &[FsOption::Set("ptmxmode", "0666"), FsOption::Set("mode", "0620")], quiet)
-        .during("/dev/pts")?;
+    let pts = make(
+        "devpts",
+        &[
+            FsOption::Set("ptmxmode", "0666"),
+            FsOption::Set("mode", "0620"),
+            FsOption::Set("max", MOST_TERMINALS),
+        ],
+        quiet,
+    )
+    .during("/dev/pts")?;
     attach(pts.as_fd(), root.as_fd(), "dev/pts").during("/dev/pts")?;
     let size = builder.spec.limits.shm.to_string();
     let inodes = (builder.spec.limits.shm / 4096).max(64).to_string();
@@ -292,6 +300,9 @@ fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomE
     let shm = make("tmpfs", &options, plain).during("/dev/shm")?;
     attach(shm.as_fd(), root.as_fd(), "dev/shm").during("/dev/shm")
 }
+
+/// Terminals come out of a pool that the whole machine shares.
+const MOST_TERMINALS: &str = "64";
 
 /// What says or does more than a room needs. Most are closed to the room's uids as well; two walls are better.
 const MASKED_FILES: [&str; 13] = [
@@ -485,12 +496,16 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
         resource_limits.push((Resource::Data, memory));
     }
     let for_root = builder.privilege == Privilege::Root || builder.spec.user == RoomUser::Root;
+    let writes_to_host = builder.spec.workspace.as_ref().is_some_and(|workspace| !workspace.read_only);
+    let read_only_workspace = builder.spec.workspace.is_some() && !writes_to_host;
+    let strictness = Strictness { no_setuid_files: writes_to_host };
+    let rules = crate::landlock::Rules { files, scope, for_root, read_only_workspace };
     let walls = Walls {
-        landlock: (files || scope)
-            .then(|| Box::new(move || crate::landlock::restrict(files, scope, for_root)) as Box<_>),
-        seccomp: seccomp.then(|| seccomp::program(Stage::Launcher)),
+        landlock: (files || scope).then(|| Box::new(move || crate::landlock::restrict(rules)) as Box<_>),
+        seccomp: seccomp.then(|| seccomp::program(Stage::Launcher, strictness)),
         // Each command installs this one itself, which takes no_new_privs.
-        seccomp_command: (seccomp && builder.has(Layer::Nnp)).then(|| seccomp::program(Stage::Command)),
+        seccomp_command: (seccomp && builder.has(Layer::Nnp))
+            .then(|| seccomp::program(Stage::Command, strictness)),
         no_new_privs: builder.has(Layer::Nnp),
         drop_capabilities: builder.has(Layer::Caps),
         cgroup_namespace: builder.has(Layer::CgroupNs),

@@ -162,7 +162,8 @@ fn open_file(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<Owned
 fn make_locked(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+        // Closed to others, who could otherwise lock it.
+        match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
@@ -198,12 +199,14 @@ fn sweep(parent: BorrowedFd<'_>) {
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        // v2: whatever is still in there has lost its spawner.
-        let _ = write(dir.as_fd(), "cgroup.kill", "1");
-        for inner in subgroups(dir.as_fd()) {
-            remove_group(dir.as_fd(), &inner);
+        let inner = subgroups(dir.as_fd());
+        if inner.iter().any(|name| name == v2::GUESTS) && v2::is_base(&name) {
+            // Whatever is still in there has lost its spawner.
+            let _ = write(dir.as_fd(), "cgroup.kill", "1");
+            inner.iter().for_each(|name| remove_group(dir.as_fd(), name));
         }
-        remove_group(parent, &name);
+        // A group of somebody else's that happens to have such a name has something in it, and stays.
+        let _ = unlinkat(parent, &name, AtFlags::REMOVEDIR);
     }
 }
 

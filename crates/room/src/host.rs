@@ -200,6 +200,11 @@ impl Room {
         self.control.as_fd()
     }
 
+    /// A descriptor that becomes readable when the room's last process is gone.
+    pub fn death(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
     /// Starts a command. Without a terminal it gets the three descriptors as its stdio.
     pub fn start(&self, command: u32, spec: CommandSpec, stdio: &[BorrowedFd<'_>]) -> Result<(), RoomError> {
         self.send(&ToGuest::Start { command, spec }, stdio)

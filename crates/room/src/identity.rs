@@ -1,45 +1,68 @@
 //! Who a room is on the host: a uid range of its own where we may give one, the caller's uid elsewhere.
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Ids in a room's range.
 const RANGE: u32 = 65536;
 
-/// Where ranges begin: above what distributions and systemd give to users and containers.
-const FIRST: u32 = 0x7000_0000;
-const COUNT: u32 = 0x7fff;
+/// Where ranges begin: above what distributions, directory services and systemd give to users and containers.
+const FIRST: u32 = 0x8000_0000;
+const COUNT: u32 = 0x6fff;
+
+/// Where claims are made; only root can open what is in it.
+const CLAIMS_DIR: &str = "/run/workroom";
+
+/// The book of claims: a file of which every room locks one byte.
+///
+/// A lock is gone with the last process that holds its descriptor, so a killed room never leaves a claim behind.
+pub(crate) struct UidRanges {
+    file: OwnedFd,
+}
 
 /// A range that no other room on this machine has, for as long as `lock` is open anywhere.
-///
-/// The claim is an abstract socket name of the host's network namespace: atomic, and gone with the last
-/// process that holds it, so a killed room never leaves a claim behind.
 #[derive(Debug)]
 pub(crate) struct UidRange {
     pub(crate) base: u32,
     pub(crate) lock: OwnedFd,
 }
 
-impl UidRange {
+impl UidRanges {
+    /// Opens the book, while the machine's file system is still in sight.
+    pub(crate) fn open() -> io::Result<UidRanges> {
+        match rustix::fs::mkdir(CLAIMS_DIR, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(CLAIMS_DIR, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&dir)?;
+        if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
+            return Err(io::Error::other(format!("{CLAIMS_DIR} can be changed by others than root")));
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(UidRanges { file: rustix::fs::openat(&dir, "uid-ranges", flags, Mode::from_raw_mode(0o600))? })
+    }
+
     /// Claims a free range. Starting at a random place keeps two spawners from racing down the same list.
-    pub(crate) fn claim() -> io::Result<UidRange> {
+    pub(crate) fn claim(&self) -> io::Result<UidRange> {
+        // Locks belong to an opening of the file, and this one becomes the room's.
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let lock = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let start = random_u32()? % COUNT;
         for step in 0..COUNT {
             let index = (start + step) % COUNT;
-            let name = format!("workroom/uid-range/{index}");
-            let lock =
-                rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-            match rustix::net::bind(&lock, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-                Ok(()) => return Ok(UidRange { base: FIRST + index * RANGE, lock }),
-                Err(Errno::ADDRINUSE) => continue,
-                Err(error) => return Err(error.into()),
+            if workroom_sys::lock::try_lock_byte(lock.as_fd(), index.into())? {
+                return Ok(UidRange { base: FIRST + index * RANGE, lock });
             }
         }
         Err(io::Error::other("every uid range is in use"))
     }
+}
 
+impl UidRange {
     /// The map of the room's user namespace: root and all of the range, nothing of the host's.
     pub(crate) fn map(&self) -> String {
         format!("0 {} {RANGE}", self.base)
@@ -77,7 +100,9 @@ impl Privilege {
             map.lines().any(|line| {
                 let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or(0));
                 let (inside, _, count) = (fields.next(), fields.next(), fields.next());
-                inside == Some(0) && count.is_some_and(|count| count > u64::from(FIRST) + 0x7fff_0000)
+                inside == Some(0)
+                    && count
+                        .is_some_and(|count| count > u64::from(FIRST) + u64::from(COUNT) * u64::from(RANGE))
             })
         });
         if capable && all_ids { Privilege::Root } else { Privilege::Rootless }

@@ -26,8 +26,20 @@ pub(crate) fn version() -> i32 {
     workroom_sys::landlock_version()
 }
 
+/// What the wall is made of in a particular room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) files: bool,
+    pub(crate) scope: bool,
+    /// The room's root works here, alone or with file owners that keep `agent` apart.
+    pub(crate) for_root: bool,
+    /// A read-only mount still lets FIFOs be written to.
+    pub(crate) read_only_workspace: bool,
+}
+
 /// Enters the wall. Paths are those of the room, so this runs after its root is in place.
-pub(crate) fn restrict(files: bool, scope: bool, for_root: bool) -> io::Result<()> {
+pub(crate) fn restrict(rules: Rules) -> io::Result<()> {
+    let Rules { files, scope, for_root, read_only_workspace } = rules;
     let abi = ABI::V5;
     let other = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
@@ -48,7 +60,8 @@ pub(crate) fn restrict(files: bool, scope: bool, for_root: bool) -> io::Result<(
             }
         }
         let for_root = if for_root { WRITABLE_BY_ROOT.as_slice() } else { &[] };
-        for path in WRITABLE.iter().chain(for_root) {
+        let writable = |path: &&&str| !(read_only_workspace && **path == "/workspace");
+        for path in WRITABLE.iter().chain(for_root).filter(writable) {
             if let Some(fd) = open_if_there(path)? {
                 // Everything but making device nodes, which no room has a use for.
                 let change = AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock);

@@ -18,7 +18,8 @@ enum Action {
     Allow,
     Errno(i32),
     Kill,
-    /// Decided by the arguments: the index of a check in [`lists::CHECKED`].
+    /// Decided by the arguments: the index of a check in [`lists::CHECKED`] or, behind its end, in
+    /// [`lists::NO_SETUID_FILES`].
     Check(usize),
 }
 
@@ -31,8 +32,16 @@ pub(crate) enum Stage {
     Command,
 }
 
+/// What a particular room adds to the lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Strictness {
+    /// The room writes to a host directory: files that it makes there must not be setuid or setgid on the host,
+    /// where the room's `nosuid` does not reach.
+    pub(crate) no_setuid_files: bool,
+}
+
 /// The filter of a stage.
-pub(crate) fn program(stage: Stage) -> Vec<Instruction> {
+pub(crate) fn program(stage: Stage, strictness: Strictness) -> Vec<Instruction> {
     match stage {
         Stage::Launcher => {
             let mut program = vec![
@@ -44,7 +53,7 @@ pub(crate) fn program(stage: Stage) -> Vec<Instruction> {
                 jump(JGE, X32_BIT, 0, 1),
                 ret(Action::Kill),
             ];
-            program.extend(tree(&intervals()));
+            program.extend(tree(&intervals(strictness)));
             program
         }
         // What only the launcher may do. A library that sees no clone3 falls back to clone, whose flags a
@@ -55,15 +64,22 @@ pub(crate) fn program(stage: Stage) -> Vec<Instruction> {
             ret(Action::Errno(libc::ENOSYS)),
             jump(JEQ, libc::SYS_unshare as u32, 0, 3),
             load_arg(0),
-            jump(JSET, libc::CLONE_NEWCGROUP as u32, 0, 1),
+            jump(JSET, libc::CLONE_NEWCGROUP as u32, 0, 6),
             ret(Action::Errno(libc::EPERM)),
+            // The kernel's memory for filters is one pool for the whole machine; a command adds none to it.
+            jump(JEQ, libc::SYS_seccomp as u32, 0, 1),
+            ret(Action::Errno(libc::ENOSYS)),
+            jump(JEQ, libc::SYS_prctl as u32, 0, 2),
+            load_arg(0),
+            jump(JEQ, libc::PR_SET_SECCOMP as u32, 1, 0),
             ret(Action::Allow),
+            ret(Action::Errno(libc::EINVAL)),
         ],
     }
 }
 
 /// The whole number space as runs of the same action: (first number, action), sorted, from 0 on.
-fn intervals() -> Vec<(u32, Action)> {
+fn intervals(strictness: Strictness) -> Vec<(u32, Action)> {
     let mut table = vec![Action::Errno(libc::ENOSYS); lists::LAST as usize + 2];
     for &number in lists::ALLOWED {
         table[number as usize] = Action::Allow;
@@ -73,6 +89,13 @@ fn intervals() -> Vec<(u32, Action)> {
     }
     for (index, (number, _)) in lists::CHECKED.iter().enumerate() {
         table[*number as usize] = Action::Check(index);
+    }
+    if strictness.no_setuid_files {
+        for (index, (number, _)) in lists::NO_SETUID_FILES.iter().enumerate() {
+            table[*number as usize] = Action::Check(lists::CHECKED.len() + index);
+        }
+        // Its mode is in memory, where a filter cannot look.
+        table[libc::SYS_openat2 as usize] = Action::Errno(libc::ENOSYS);
     }
     let mut runs: Vec<(u32, Action)> = Vec::new();
     for (number, action) in table.into_iter().enumerate() {
@@ -87,7 +110,10 @@ fn intervals() -> Vec<(u32, Action)> {
 fn tree(runs: &[(u32, Action)]) -> Vec<Instruction> {
     if let [(_, action)] = runs {
         return match *action {
-            Action::Check(index) => lists::CHECKED[index].1(),
+            Action::Check(index) => match lists::CHECKED.get(index) {
+                Some((_, check)) => check(),
+                None => lists::NO_SETUID_FILES[index - lists::CHECKED.len()].1(),
+            },
             action => vec![ret(action)],
         };
     }
@@ -177,7 +203,7 @@ mod tests {
     }
 
     fn verdict(number: i64, args: [u64; 6]) -> u32 {
-        run(&program(Stage::Launcher), number as u32, args, AUDIT_ARCH_X86_64)
+        run(&program(Stage::Launcher, Strictness::default()), number as u32, args, AUDIT_ARCH_X86_64)
     }
 
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -213,7 +239,8 @@ mod tests {
     fn foreign_architectures_and_x32_are_killed() {
         let kill = libc::SECCOMP_RET_KILL_PROCESS;
         let i386 = 0x4000_0003;
-        assert_eq!(run(&program(Stage::Launcher), libc::SYS_read as u32, [0; 6], i386), kill);
+        let launcher = program(Stage::Launcher, Strictness::default());
+        assert_eq!(run(&launcher, libc::SYS_read as u32, [0; 6], i386), kill);
         assert_eq!(verdict(i64::from(X32_BIT) | libc::SYS_read, [0; 6]), kill);
     }
 
@@ -227,8 +254,9 @@ mod tests {
         }
         assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_FILES)), ALLOW);
         assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS)), EPERM);
-        let command =
-            |number: i64, args| run(&program(Stage::Command), number as u32, args, AUDIT_ARCH_X86_64);
+        let command = |number: i64, args| {
+            run(&program(Stage::Command, Strictness::default()), number as u32, args, AUDIT_ARCH_X86_64)
+        };
         assert_eq!(command(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP)), EPERM);
         assert_eq!(command(libc::SYS_clone3, [0; 6]), ENOSYS);
         assert_eq!(command(libc::SYS_read, [0; 6]), ALLOW);
@@ -262,5 +290,24 @@ mod tests {
         assert_eq!(verdict(libc::SYS_mknodat, [0, 0, u64::from(libc::S_IFCHR), 0, 0, 0]), EPERM);
         assert_eq!(verdict(libc::SYS_personality, [0x40000, 0, 0, 0, 0, 0]), ALLOW);
         assert_eq!(verdict(libc::SYS_personality, [0x400000, 0, 0, 0, 0, 0]), EPERM);
+    }
+
+    #[test]
+    fn no_setuid_files_where_the_room_writes_to_the_host() {
+        let strict = program(Stage::Launcher, Strictness { no_setuid_files: true });
+        let verdict = |number: i64, args| run(&strict, number as u32, args, AUDIT_ARCH_X86_64);
+        let (setuid, setgid, plain) = (0o4755u64, 0o2755u64, 0o755u64);
+        for mode in [setuid, setgid] {
+            assert_eq!(verdict(libc::SYS_chmod, [0, mode, 0, 0, 0, 0]), EPERM);
+            assert_eq!(verdict(libc::SYS_fchmodat, [0, 0, mode, 0, 0, 0]), EPERM);
+            assert_eq!(verdict(452, [0, 0, mode, 0, 0, 0]), EPERM, "fchmodat2");
+            assert_eq!(verdict(libc::SYS_openat, [0, 0, libc::O_CREAT as u64, mode, 0, 0]), EPERM);
+            assert_eq!(verdict(libc::SYS_open, [0, libc::O_TMPFILE as u64, mode, 0, 0, 0]), EPERM);
+            assert_eq!(verdict(libc::SYS_mknodat, [0, 0, mode, 0, 0, 0]), EPERM);
+        }
+        assert_eq!(verdict(libc::SYS_chmod, [0, plain, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, [0, 0, 0, setuid, 0, 0]), ALLOW, "no file is made");
+        assert_eq!(verdict(libc::SYS_openat2, [0; 6]), ENOSYS);
+        assert_eq!(verdict(libc::SYS_mknodat, [0, 0, u64::from(libc::S_IFBLK), 0, 0, 0]), EPERM);
     }
 }

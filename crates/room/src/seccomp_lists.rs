@@ -9,13 +9,13 @@ pub(super) const LAST: i64 = 469;
 /// What ordinary programs need: files, memory, processes, time, sockets, signals, IPC of the room's own.
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[i64] = &[
-    SYS_read, SYS_write, SYS_open, SYS_close, SYS_stat, SYS_fstat, SYS_lstat, SYS_poll, SYS_lseek, SYS_mmap,
+    SYS_read, SYS_write, SYS_open, SYS_close, SYS_stat, SYS_fstat, SYS_lstat, SYS_poll, SYS_lseek,
     SYS_mprotect, SYS_munmap, SYS_brk, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_pread64,
     SYS_pwrite64, SYS_readv, SYS_writev, SYS_access, SYS_pipe, SYS_select, SYS_sched_yield, SYS_mremap,
-    SYS_msync, SYS_mincore, SYS_madvise, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_dup, SYS_dup2, SYS_pause,
+    SYS_msync, SYS_mincore, SYS_madvise, SYS_shmat, SYS_shmctl, SYS_dup, SYS_dup2, SYS_pause,
     SYS_nanosleep, SYS_getitimer, SYS_alarm, SYS_setitimer, SYS_getpid, SYS_sendfile, SYS_connect, SYS_accept,
     SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_shutdown, SYS_bind, SYS_listen, SYS_getsockname,
-    SYS_getpeername, SYS_setsockopt, SYS_getsockopt, SYS_fork, SYS_vfork, SYS_execve, SYS_exit, SYS_wait4,
+    SYS_getpeername, SYS_getsockopt, SYS_fork, SYS_vfork, SYS_execve, SYS_exit, SYS_wait4,
     SYS_kill, SYS_uname, SYS_semget, SYS_semop, SYS_semctl, SYS_shmdt, SYS_msgget, SYS_msgsnd, SYS_msgrcv,
     SYS_msgctl, SYS_fcntl, SYS_flock, SYS_fsync, SYS_fdatasync, SYS_truncate, SYS_ftruncate, SYS_getdents,
     SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_rename, SYS_mkdir, SYS_rmdir, SYS_creat, SYS_link, SYS_unlink,
@@ -31,8 +31,7 @@ pub(super) const ALLOWED: &[i64] = &[
     SYS_munlockall, SYS_arch_prctl, SYS_sync, SYS_gettid, SYS_readahead, SYS_setxattr, SYS_lsetxattr,
     SYS_fsetxattr, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr,
     SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_tkill, SYS_time, SYS_futex,
-    SYS_sched_setaffinity, SYS_sched_getaffinity, SYS_io_setup, SYS_io_destroy, SYS_io_getevents,
-    SYS_io_submit, SYS_io_cancel, SYS_get_thread_area, SYS_epoll_create, SYS_remap_file_pages,
+    SYS_sched_setaffinity, SYS_sched_getaffinity, SYS_get_thread_area, SYS_epoll_create, SYS_remap_file_pages,
     SYS_getdents64, SYS_set_tid_address, SYS_restart_syscall, SYS_semtimedop, SYS_fadvise64,
     SYS_timer_create, SYS_timer_settime, SYS_timer_gettime, SYS_timer_getoverrun, SYS_timer_delete,
     SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep, SYS_exit_group, SYS_epoll_wait, SYS_epoll_ctl,
@@ -45,7 +44,7 @@ pub(super) const ALLOWED: &[i64] = &[
     SYS_fallocate, SYS_timerfd_settime, SYS_timerfd_gettime, SYS_accept4, SYS_signalfd4, SYS_eventfd2,
     SYS_epoll_create1, SYS_dup3, SYS_pipe2, SYS_inotify_init1, SYS_preadv, SYS_pwritev,
     SYS_rt_tgsigqueueinfo, SYS_recvmmsg, SYS_syncfs, SYS_sendmmsg, SYS_getcpu, SYS_sched_setattr,
-    SYS_sched_getattr, SYS_renameat2, SYS_seccomp, SYS_getrandom, SYS_memfd_create, SYS_execveat,
+    SYS_sched_getattr, SYS_seccomp, SYS_getrandom, SYS_execveat,
     SYS_membarrier, SYS_mlock2, SYS_copy_file_range, SYS_preadv2, SYS_pwritev2, SYS_pkey_mprotect,
     SYS_pkey_alloc, SYS_pkey_free, SYS_statx, SYS_rseq, SYS_pidfd_send_signal, SYS_pidfd_open,
     SYS_close_range, SYS_openat2, SYS_faccessat2, SYS_epoll_pwait2, SYS_landlock_create_ruleset,
@@ -99,9 +98,31 @@ pub(super) const CHECKED: &[(i64, Check)] = &[
     (SYS_mknod, || no_devices(1)),
     (SYS_mknodat, || no_devices(2)),
     (SYS_setrlimit, pretend_core_limit),
+    (SYS_setsockopt, no_socket_filters),
+    // Huge pages are a pool of the machine's that no limit of the room counts.
+    (SYS_mmap, || no_bits(3, MAP_HUGETLB as u32, ENOMEM)),
+    (SYS_memfd_create, || no_bits(1, MFD_HUGETLB, ENOMEM)),
+    (SYS_shmget, || no_bits(2, SHM_HUGETLB as u32, ENOMEM)),
+    // A whiteout is a device node.
+    (SYS_renameat2, || no_bits(4, RENAME_WHITEOUT, EINVAL)),
     (SYS_prlimit64, own_limits_only),
 ];
 
+/// What is checked besides where the room writes to a host directory.
+pub(super) const NO_SETUID_FILES: &[(i64, Check)] = &[
+    (SYS_chmod, || no_bits(1, SETUID_BITS, EPERM)),
+    (SYS_fchmod, || no_bits(1, SETUID_BITS, EPERM)),
+    (SYS_fchmodat, || no_bits(2, SETUID_BITS, EPERM)),
+    (FCHMODAT2, || no_bits(2, SETUID_BITS, EPERM)),
+    (SYS_creat, || no_bits(1, SETUID_BITS, EPERM)),
+    (SYS_open, || no_setuid_creation(1, 2)),
+    (SYS_openat, || no_setuid_creation(2, 3)),
+    (SYS_mknod, || no_setuid_device(1)),
+    (SYS_mknodat, || no_setuid_device(2)),
+];
+
+const FCHMODAT2: i64 = 452;
+const SETUID_BITS: u32 = S_ISUID | S_ISGID;
 const CLONE_NEWTIME: u32 = 0x80;
 const TIOCSETD: u64 = 0x5423;
 const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
@@ -113,7 +134,44 @@ const NAMESPACE_FLAGS: u32 = (CLONE_NEWNS
     | CLONE_NEWNET) as u32;
 
 fn no_flags(flags: u32) -> Vec<Instruction> {
-    vec![load_arg(0), jump(JSET, flags, 0, 1), ret(Action::Errno(EPERM)), ret(Action::Allow)]
+    no_bits(0, flags, EPERM)
+}
+
+fn no_bits(argument: u32, bits: u32, otherwise: i32) -> Vec<Instruction> {
+    vec![load_arg(argument), jump(JSET, bits, 0, 1), ret(Action::Errno(otherwise)), ret(Action::Allow)]
+}
+
+/// The mode counts only where a file may be made.
+fn no_setuid_creation(flags_argument: u32, mode_argument: u32) -> Vec<Instruction> {
+    // O_TMPFILE is two bits; the other one also means that a directory is opened.
+    let creates = (O_CREAT | (O_TMPFILE & !O_DIRECTORY)) as u32;
+    let mut check = vec![load_arg(flags_argument), jump(JSET, creates, 1, 0), ret(Action::Allow)];
+    check.extend(no_bits(mode_argument, SETUID_BITS, EPERM));
+    check
+}
+
+fn no_setuid_device(mode_argument: u32) -> Vec<Instruction> {
+    let mut check = vec![load_arg(mode_argument), jump(JSET, SETUID_BITS, 0, 1), ret(Action::Errno(EPERM))];
+    check.extend(no_devices(mode_argument));
+    check
+}
+
+/// Packet filters on sockets come out of a pool that the whole machine shares.
+fn no_socket_filters() -> Vec<Instruction> {
+    const SO_ATTACH_BPF: u32 = 50;
+    const SO_ATTACH_REUSEPORT_CBPF: u32 = 51;
+    const SO_ATTACH_REUSEPORT_EBPF: u32 = 52;
+    vec![
+        load_arg(1),
+        jump(JEQ, SOL_SOCKET as u32, 0, 5),
+        load_arg(2),
+        jump(JEQ, SO_ATTACH_FILTER as u32, 4, 0),
+        jump(JEQ, SO_ATTACH_BPF, 3, 0),
+        jump(JEQ, SO_ATTACH_REUSEPORT_CBPF, 2, 0),
+        jump(JEQ, SO_ATTACH_REUSEPORT_EBPF, 1, 0),
+        ret(Action::Allow),
+        ret(Action::Errno(EPERM)),
+    ]
 }
 
 /// No namespaces but, alone, the cgroup namespace that each command is started in; commands lose that too.

@@ -6,7 +6,7 @@
 
 use crate::build::{self, Builder};
 use crate::cgroup::Groups;
-use crate::identity::{Privilege, UidRange};
+use crate::identity::{Privilege, UidRanges};
 use crate::step::During;
 use crate::template::Template;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,6 +58,8 @@ struct Spawner {
     groups: Groups,
     privilege: Privilege,
     caller: (u32, u32),
+    /// As root.
+    ranges: io::Result<UidRanges>,
     /// Names by pid. A pid stays a room's until it is reaped here, so no descriptor is needed to hold it.
     rooms: HashMap<i32, String>,
 }
@@ -76,6 +78,10 @@ fn run(host: Channel) -> io::Result<()> {
     let caller = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // Where the machine lets us, the kernel looks for its victims elsewhere.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+    let ranges = match privilege {
+        Privilege::Root => UidRanges::open(),
+        Privilege::Rootless => Err(io::ErrorKind::Unsupported.into()),
+    };
     let groups = Groups::open();
     let template = Template::prepare(privilege);
     if let Ok(template) = &template
@@ -83,7 +89,7 @@ fn run(host: Channel) -> io::Result<()> {
     {
         let _ = template.complete();
     }
-    let mut spawner = Spawner { host, groups, privilege, caller, rooms: HashMap::new() };
+    let mut spawner = Spawner { host, groups, privilege, caller, ranges, rooms: HashMap::new() };
     let served = spawner.serve(&signals, &template);
     // Whatever ended the serving, no room outlives it.
     spawner.end_all();
@@ -167,7 +173,13 @@ impl Spawner {
         let host_trees = template.take(&wanted)?;
         let as_root = self.privilege == Privilege::Root;
         let own_ids = !spec.without.contains(Layer::UserNs) && !spec.without.contains(Layer::UidRange);
-        let range = if as_root && own_ids { Some(UidRange::claim().during("uid range")?) } else { None };
+        let range = if as_root && own_ids {
+            let ranges =
+                self.ranges.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
+            Some(ranges.and_then(UidRanges::claim).during("uid range")?)
+        } else {
+            None
+        };
         let owner = range.as_ref().map_or(self.caller.0, |range| range.base);
         let group = self.groups.create(&spec.id, &effective_limits(spec), owner)?;
         let flags = CloneFlags::NONE

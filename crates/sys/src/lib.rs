@@ -3,6 +3,7 @@
 
 pub mod clone;
 pub mod exec;
+pub mod lock;
 pub mod mount;
 pub mod namespace;
 pub mod net;

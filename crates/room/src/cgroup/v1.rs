@@ -56,6 +56,8 @@ impl Controllers {
                 write(dir, "memory.limit_in_bytes", &bytes.to_string())?;
                 // Memory and swap together; there only where swap is accounted.
                 write_if_there(dir, "memory.memsw.limit_in_bytes", &bytes.to_string())?;
+                // Buffers of TCP are a counter of their own here, and not in the other.
+                write_if_there(dir, "memory.kmem.tcp.limit_in_bytes", &(bytes / 4).to_string())?;
                 made.meters.oom = open_file(dir, "memory.oom_control", OFlags::RDONLY).ok();
                 made.meters.peak = open_file(dir, "memory.max_usage_in_bytes", OFlags::RDONLY).ok();
                 made.locks.push(group);

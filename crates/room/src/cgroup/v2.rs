@@ -12,6 +12,20 @@ use std::path::PathBuf;
 use workroom_guest::{Meters, WorkGroup};
 use workroom_types::{Layer, LayerState, Limits};
 
+/// Where guests and launchers are.
+pub(super) const GUESTS: &str = "guests";
+
+/// Whether a group's name is one that [`Base::open`] gives: `workroom-PID-HEX`.
+pub(super) fn is_base(name: &str) -> bool {
+    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(pid, hex)| {
+        !pid.is_empty()
+            && pid.bytes().all(|b| b.is_ascii_digit())
+            && hex.len() == 8
+            && hex.bytes().all(|b| b.is_ascii_hexdigit())
+    })
+}
+
 /// The spawner's own group, with the controllers switched on for what is below it.
 pub(crate) struct Base {
     parent: OwnedFd,
@@ -38,17 +52,17 @@ impl Base {
         let dir = make_locked(parent.as_fd(), &name)?;
         let prepared = (|| {
             write(dir.as_fd(), "cgroup.subtree_control", "+memory +pids")?;
-            mkdirat(&dir, "guests", Mode::from_raw_mode(0o755))?;
+            mkdirat(&dir, GUESTS, Mode::from_raw_mode(0o700))?;
             // A launcher moves its own commands from `guests` to its room's group, for which the kernel asks
             // for write access to the group that both are in. What it can reach is still decided by the
             // owner of each room's own group.
             chmodat(&dir, "cgroup.procs", Mode::from_raw_mode(0o666), AtFlags::empty())?;
-            open_dir(dir.as_fd(), "guests")
+            open_dir(dir.as_fd(), GUESTS)
         })();
         match prepared {
             Ok(guests) => Ok(Base { parent, name, dir, guests, has_cpu }),
             Err(error) => {
-                remove_group(dir.as_fd(), "guests");
+                remove_group(dir.as_fd(), GUESTS);
                 remove_group(parent.as_fd(), &name);
                 Err(error)
             }
@@ -56,7 +70,7 @@ impl Base {
     }
 
     pub(crate) fn create(&self, room: &str, limits: &Limits, owner: u32) -> io::Result<RoomGroup> {
-        mkdirat(&self.dir, room, Mode::from_raw_mode(0o755))?;
+        mkdirat(&self.dir, room, Mode::from_raw_mode(0o700))?;
         let group = open_dir(self.dir.as_fd(), room)?;
         let dir = group.as_fd();
         let mut states = Vec::new();
