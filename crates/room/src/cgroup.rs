@@ -98,7 +98,7 @@ impl Groups {
 
 impl RoomGroup {
     /// Without groups: what resource limits can do instead, and what they cannot.
-    fn unlimited(limits: &Limits, reason: &str) -> RoomGroup {
+    pub(crate) fn unlimited(limits: &Limits, reason: &str) -> RoomGroup {
         let mut states = Vec::new();
         states.push(match limits.memory {
             Some(_) => (

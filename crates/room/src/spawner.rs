@@ -5,7 +5,7 @@
 //! it is a clone that overwrites both. It ends when its socket does, and its rooms with it.
 
 use crate::build::{self, Builder};
-use crate::cgroup::Groups;
+use crate::cgroup::{Groups, RoomGroup};
 use crate::identity::{Privilege, UidRanges};
 use crate::step::During;
 use crate::template::Template;
@@ -55,7 +55,8 @@ fn status(ended: io::Result<()>) -> i32 {
 
 struct Spawner {
     host: Channel,
-    groups: Groups,
+    /// Opened for the first room that has a limit.
+    groups: Option<Groups>,
     privilege: Privilege,
     caller: (u32, u32),
     /// As root.
@@ -82,14 +83,13 @@ fn run(host: Channel) -> io::Result<()> {
         Privilege::Root => UidRanges::open(),
         Privilege::Rootless => Err(io::ErrorKind::Unsupported.into()),
     };
-    let groups = Groups::open();
     let template = Template::prepare(privilege);
     if let Ok(template) = &template
         && !is_readable(&host)
     {
         let _ = template.complete();
     }
-    let mut spawner = Spawner { host, groups, privilege, caller, ranges, rooms: HashMap::new() };
+    let mut spawner = Spawner { host, groups: None, privilege, caller, ranges, rooms: HashMap::new() };
     let served = spawner.serve(&signals, &template);
     // Whatever ended the serving, no room outlives it.
     spawner.end_all();
@@ -156,7 +156,7 @@ impl Spawner {
 
     /// The steps outside the room's namespaces, each undone if a later one fails: range, groups, clone.
     fn clone_room(
-        &self,
+        &mut self,
         template: &Template,
         spec: &RoomSpec,
         fds: Vec<OwnedFd>,
@@ -181,7 +181,16 @@ impl Spawner {
             None
         };
         let owner = range.as_ref().map_or(self.caller.0, |range| range.base);
-        let group = self.groups.create(&spec.id, &effective_limits(spec), owner)?;
+        let limits = effective_limits(spec);
+        let limited = limits.memory.is_some() || limits.pids.is_some() || limits.cpus_milli.is_some();
+        if limited && self.groups.is_none() {
+            self.groups = Some(template.on_the_machine(Groups::open)?);
+        }
+        let groups = self.groups.as_ref();
+        let group = match groups {
+            Some(groups) => groups.create(&spec.id, &limits, owner)?,
+            None => RoomGroup::unlimited(&limits, "no limit was asked for"),
+        };
         let flags = CloneFlags::NONE
             .and_if(!spec.without.contains(Layer::PidNs), CloneFlags::NEW_PID)
             .and_if(!as_root, CloneFlags::NEW_USER);
@@ -195,20 +204,27 @@ impl Spawner {
             host_trees,
             control,
         });
-        let cloned = clone_process(flags, self.groups.guests(), || builder.take().map_or(1, build::run));
+        let cloned =
+            clone_process(flags, groups.and_then(Groups::guests), || builder.take().map_or(1, build::run));
         match cloned {
             Ok(cloned) => Ok((cloned.pid, cloned.pidfd)),
             Err(error) => {
-                self.groups.remove(&spec.id);
+                self.remove_groups(&spec.id);
                 Err(error).during("clone")
             }
+        }
+    }
+
+    fn remove_groups(&self, room: &str) {
+        if let Some(groups) = &self.groups {
+            groups.remove(room);
         }
     }
 
     fn reap_rooms(&mut self) -> io::Result<()> {
         while let Some(reaped) = reap()? {
             if let Some(room) = self.rooms.remove(&reaped.pid) {
-                self.groups.remove(&room);
+                self.remove_groups(&room);
                 // A host that is gone is seen, and acted on, when its socket is read.
                 let _ = self.host.send(&FromSpawner::Gone { room }, &[]);
             }
@@ -226,7 +242,7 @@ impl Spawner {
             match ended {
                 Ok(Some((pid, _))) => {
                     if let Some(room) = self.rooms.remove(&pid.as_raw_nonzero().get()) {
-                        self.groups.remove(&room);
+                        self.remove_groups(&room);
                     }
                 }
                 Err(Errno::INTR) => {}

@@ -106,18 +106,26 @@ impl Template {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
+        self.on_the_machine(|| {
+            wanted
+                .iter()
+                .map(|(path, read_only)| {
+                    let tree = clone_tree(path)?;
+                    let extra = if *read_only { Attributes::READ_ONLY } else { Attributes::NONE };
+                    make_private(tree.as_fd(), PLAIN.and(extra))?;
+                    Ok(tree)
+                })
+                .collect::<io::Result<Vec<_>>>()
+        })?
+        .during("bind a host directory")
+    }
+
+    /// Does something where the machine's own file system is in sight.
+    pub(crate) fn on_the_machine<T>(&self, action: impl FnOnce() -> T) -> Result<T, RoomError> {
         enter(self.host_mounts.as_fd(), Namespaces::MOUNT).during("enter the machine's mounts")?;
-        let taken = wanted
-            .iter()
-            .map(|(path, read_only)| {
-                let tree = clone_tree(path)?;
-                let extra = if *read_only { Attributes::READ_ONLY } else { Attributes::NONE };
-                make_private(tree.as_fd(), PLAIN.and(extra))?;
-                Ok(tree)
-            })
-            .collect::<io::Result<Vec<_>>>();
+        let done = action();
         enter(self.own_mounts.as_fd(), Namespaces::MOUNT).during("enter the template's mounts")?;
-        taken.during("bind a host directory")
+        Ok(done)
     }
 }
 
