@@ -5,6 +5,7 @@
 //! descriptors hold canaries, as a careless caller's would.
 
 use crate::plan::layers;
+use crate::stream::set_nonblocking;
 use crate::table::Table;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -351,13 +352,6 @@ fn run_to_end(
         ended.stdout = buffer[..read].to_vec();
     }
     Ok(ended)
-}
-
-fn set_nonblocking(fd: &OwnedFd) {
-    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-    if let Ok(flags) = fcntl_getfl(fd) {
-        let _ = fcntl_setfl(fd, flags | OFlags::NONBLOCK);
-    }
 }
 
 /// A room next door with bait in it, alive until dropped.

@@ -217,7 +217,7 @@ impl Inflow {
     }
 }
 
-fn set_nonblocking(fd: &OwnedFd) {
+pub(crate) fn set_nonblocking(fd: &OwnedFd) {
     if let Ok(flags) = fcntl_getfl(fd) {
         let _ = fcntl_setfl(fd, flags | OFlags::NONBLOCK);
     }
