@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
-fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
+/// Asked when the test runs: a target directory shared between clones may hold a test built in another one.
+fn workspace() -> PathBuf {
+    let crate_dir = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests"));
+    crate_dir.ancestors().nth(2).expect("the workspace").to_owned()
 }
 
 fn rules() -> toml::Table {
