@@ -43,6 +43,7 @@ impl Rooms {
             limits: Limits::default(),
             network: Network::None,
             workspace: None,
+            layer: None,
             mounts: Vec::new(),
             lifetime,
             require: LayerSet::EMPTY,

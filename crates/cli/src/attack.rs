@@ -286,6 +286,7 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         limits: LIMITS,
         network: Network::None,
         workspace: None,
+        layer: None,
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
         lifetime: Lifetime::Connection,
         require: LayerSet::EMPTY,

@@ -11,6 +11,7 @@ use workroom_types::RoomError;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) run: RunDefaults,
+    pub(crate) serve: ServeDefaults,
 }
 
 /// What `workroom run` does unless its options say otherwise.
@@ -26,6 +27,60 @@ pub(crate) struct RunDefaults {
     pub(crate) ro: Vec<String>,
     /// `K=V`, as `--env` takes them.
     pub(crate) env: Vec<String>,
+}
+
+/// What `workroom serve` does unless its options say otherwise.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServeDefaults {
+    pub(crate) listen: Vec<String>,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
+    pub(crate) host_names: Vec<String>,
+    /// Host paths that every room sees read-only, as `run --ro` takes them.
+    pub(crate) ro: Vec<String>,
+    /// Requests a second of each caller; 0 for any number.
+    pub(crate) rate_limit: Option<u64>,
+    pub(crate) rate_burst: Option<u64>,
+    /// Of JSON bodies.
+    pub(crate) body_limit: Option<String>,
+    pub(crate) private_file_limit: Option<String>,
+    pub(crate) event_limit: Option<String>,
+    pub(crate) quotas: QuotaDefaults,
+    pub(crate) exec: ServeExecDefaults,
+    pub(crate) policy: PolicyDefaults,
+}
+
+/// How much of the machine sessions may take; 0 for no limit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct QuotaDefaults {
+    pub(crate) live: Option<u64>,
+    pub(crate) live_per_user: Option<u64>,
+    pub(crate) created_per_user_per_day: Option<u64>,
+    pub(crate) queue: Option<u64>,
+    pub(crate) longest_wait: Option<String>,
+}
+
+/// What a session's command gets, and the most that a caller may ask for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServeExecDefaults {
+    pub(crate) timeout: Option<String>,
+    pub(crate) longest_timeout: Option<String>,
+    pub(crate) output: Option<String>,
+    pub(crate) largest_output: Option<String>,
+    pub(crate) concurrent: Option<u64>,
+}
+
+/// What a session's room may use where its creator says nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PolicyDefaults {
+    pub(crate) memory: Option<String>,
+    pub(crate) cpus: Option<String>,
+    pub(crate) pids: Option<u64>,
+    pub(crate) open_files: Option<u64>,
 }
 
 /// Reads a file that only we or root can have written: it decides what rooms see of the host.

@@ -59,6 +59,7 @@ fn try_room() -> Result<Enforced, RoomError> {
         limits: Limits { cpus_milli: Some(1000), ..Limits::default() },
         network: Network::None,
         workspace: None,
+        layer: None,
         mounts: Vec::new(),
         lifetime: Lifetime::Connection,
         require: Default::default(),

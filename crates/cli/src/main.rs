@@ -1,17 +1,31 @@
 //! The `workroom` binary: one file per verb.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod attack;
 mod capture;
 mod config;
+mod create;
 mod doctor;
+mod events;
+mod exec;
+mod journal;
+mod lifecycle;
+mod ls;
+mod output;
 mod plan;
 mod relay;
+mod remote;
 mod result;
 mod run;
 mod screen;
+mod serve;
+mod show;
 mod stream;
 mod table;
+mod token;
+mod verify;
+mod which;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -32,6 +46,32 @@ struct Cli {
 enum Verb {
     /// Run one command in a fresh room and end the room with it
     Run(Box<run::Options>),
+    /// Keep sessions: listen for requests until told to end
+    Serve(serve::Options),
+    /// Make a session on the server and print its id
+    Create(Box<create::Options>),
+    /// List the sessions, newest first
+    Ls(ls::Options),
+    /// Show everything about a session
+    Show(show::Options),
+    /// Run one command in a session
+    Exec(Box<exec::Options>),
+    /// End the processes of sessions and keep their files
+    Stop(lifecycle::Stop),
+    /// Give stopped sessions a room again
+    Start(lifecycle::Start),
+    /// Freeze the processes of sessions
+    Pause(lifecycle::Pause),
+    /// Let frozen processes go on
+    Resume(lifecycle::Resume),
+    /// Delete sessions, with their files
+    Rm(lifecycle::Rm),
+    /// Show what happened, and follow what happens
+    Events(events::Options),
+    /// Make, list and revoke tokens
+    Token(token::Options),
+    /// Show, verify and add to a session's record
+    Journal(journal::Options),
     /// Show what this machine offers and which layers rooms have here
     Doctor(doctor::Options),
     /// Inside a room: run one hostile probe
@@ -46,7 +86,7 @@ fn main() -> ExitCode {
     // First of all, before anything is allocated or opened: a spawner is a clean copy of this program.
     workroom_room::run_if_spawner();
     // A room is under way before the options are read: what they hold is then not in the spawner's memory.
-    let wants_room = ask_command_line(|_, verb| verb == b"run").unwrap_or(false);
+    let wants_room = ask_command_line(|_, verb| matches!(verb, b"run" | b"serve")).unwrap_or(false);
     let spawner = wants_room.then(Spawner::clone_first_thing);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -54,6 +94,19 @@ fn main() -> ExitCode {
     };
     match cli.verb {
         Verb::Run(options) => run::run(*options, spawner),
+        Verb::Serve(options) => serve::run(options, spawner),
+        Verb::Create(options) => create::run(*options),
+        Verb::Ls(options) => ls::run(options),
+        Verb::Show(options) => show::run(options),
+        Verb::Exec(options) => exec::run(*options),
+        Verb::Stop(options) => lifecycle::stop(options),
+        Verb::Start(options) => lifecycle::start(options),
+        Verb::Pause(options) => lifecycle::pause(options),
+        Verb::Resume(options) => lifecycle::resume(options),
+        Verb::Rm(options) => lifecycle::rm(options),
+        Verb::Events(options) => events::run(options),
+        Verb::Token(options) => token::run(options),
+        Verb::Journal(options) => journal::run(options),
         Verb::Doctor(options) => doctor::run(options),
         Verb::AttackProbe { case } => attack::probe(&case),
         Verb::AttackNeighbour { canary, abstract_name } => attack::neighbour(&canary, &abstract_name),

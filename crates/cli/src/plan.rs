@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use workroom_types::{
     CommandSpec, ErrorCode, HostMount, Layer, LayerSet, Lifetime, Limits, Network, RoomError, RoomSpec,
-    RoomUser, Workspace, parse_bytes, parse_cpus, parse_duration,
+    RoomUser, Workspace, base_environment, parse_bytes, parse_cpus, parse_duration,
 };
 
 /// The least that a program can start in.
@@ -56,6 +56,7 @@ impl Plan {
             limits,
             network: Network::None,
             workspace,
+            layer: None,
             mounts,
             lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,
@@ -181,17 +182,7 @@ fn environment<'a>(
     user: RoomUser,
     named: impl Iterator<Item = &'a String>,
 ) -> Result<Vec<Vec<u8>>, RoomError> {
-    let mut env: Vec<(String, String)> = [
-        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-        ("HOME", user.home()),
-        ("USER", user.name()),
-        ("LOGNAME", user.name()),
-        ("LANG", "C.UTF-8"),
-        ("TERM", "dumb"),
-        ("TZ", ":/etc/localtime"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .to_vec();
+    let mut env = base_environment(user);
     for pair in named {
         let (name, value) = pair.split_once('=').ok_or_else(|| {
             RoomError::invalid(format!("--env \"{pair}\" has no value"), "write it like --env NAME=value")

@@ -221,6 +221,8 @@ impl Relay<'_> {
                 self.ended.report = Some(report);
                 self.stop_listening();
             }
+            // What only durable rooms say.
+            Ok((FromGuest::Finished { .. } | FromGuest::Answer { .. }, _)) => {}
             Err(_) if self.ended.timed_out => self.stop_listening(),
             Err(error) => return Err(error),
         }

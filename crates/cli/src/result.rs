@@ -2,8 +2,8 @@
 
 use crate::relay::Ended;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
-use workroom_types::{Enforced, Exit, LayerState, RoomError};
+use serde_json::Value;
+use workroom_types::{Enforced, Exit, RoomError};
 
 #[derive(Serialize, Default)]
 pub(crate) struct RunResult {
@@ -71,14 +71,5 @@ impl RunResult {
 
 /// `{"seccomp": {"state": "enforced", "by": "allow-list"}, ...}`
 pub(crate) fn enforced_json(enforced: &Enforced) -> Value {
-    let mut map = Map::new();
-    for (layer, state) in &enforced.0 {
-        let value = match state {
-            LayerState::Enforced(by) => json!({"state": "enforced", "by": by}),
-            LayerState::Partial(how) => json!({"state": "partial", "by": how}),
-            LayerState::Missing(why) => json!({"state": "missing", "why": why}),
-        };
-        map.insert(layer.name().to_owned(), value);
-    }
-    Value::Object(map)
+    serde_json::to_value(enforced).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! The rules of `deny.toml` that matter most, checked without any other tool: licences, duplicates, sources.
 
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -24,25 +24,38 @@ fn names(list: &toml::Value) -> Vec<String> {
     list.as_array().expect("a list").iter().map(name).collect()
 }
 
-/// Every package that this platform's build uses.
-fn packages() -> Vec<Value> {
+fn cargo(arguments: &[&str]) -> String {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
-        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .args(arguments)
+        .args(["--locked", "--offline"])
         .current_dir(workspace())
         .output()
-        .expect("cargo metadata");
+        .expect("cargo");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let used: Vec<String> = metadata["resolve"]["nodes"]
-        .as_array()
-        .expect("nodes")
-        .iter()
-        .filter_map(|node| node["id"].as_str().map(str::to_owned))
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Every package that a build for this platform compiles: those of features that nobody turns on are not there.
+fn packages() -> Vec<Value> {
+    let tree =
+        cargo(&["tree", "--workspace", "--prefix", "none", "--format", "{p}", "--edges", "normal,build,dev"]);
+    // `name v1.2.3`, with more behind it for some.
+    let used: BTreeSet<(&str, &str)> = tree
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next()?.strip_prefix('v')?))
+        })
         .collect();
+    let mut metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--format-version", "1"])).expect("JSON");
     let mut packages = metadata["packages"].as_array_mut().map(std::mem::take).expect("packages");
-    packages.retain(|package| package["id"].as_str().is_some_and(|id| used.iter().any(|known| known == id)));
+    packages.retain(|package| {
+        let words = (package["name"].as_str(), package["version"].as_str());
+        matches!(words, (Some(name), Some(version)) if used.contains(&(name, version)))
+    });
+    assert!(packages.len() > 10, "the build is made of more than {} packages", packages.len());
     packages
 }
 

@@ -20,15 +20,24 @@ pub(crate) struct LaunchRules {
     pub(crate) switches_users: bool,
     pub(crate) drop_capabilities: bool,
     pub(crate) cgroup_namespace: bool,
+    /// Whether each command gets a UTS namespace of its own, by which all that it starts is known.
+    pub(crate) labels: bool,
 }
 
-/// Starts the command and returns its pid once its program runs.
+/// A command whose program runs.
+pub(crate) struct Launched {
+    pub(crate) pid: i32,
+    /// The inode of its UTS namespace; 0 without one of its own.
+    pub(crate) label: u64,
+}
+
+/// Starts the command and returns once its program runs.
 pub(crate) fn launch(
     borrower: &mut Borrower,
     rules: &LaunchRules,
     spec: &CommandSpec,
     stdio: [BorrowedFd<'_>; 3],
-) -> Result<i32, LaunchError> {
+) -> Result<Launched, LaunchError> {
     let failed = |stage, errno: i32| LaunchError { stage, errno };
     let invalid = |_| failed(LaunchStage::Execute, Errno::INVAL.raw_os_error());
     let strings = |list: &[Vec<u8>]| list.iter().cloned().map(CString::new).collect::<Result<Vec<_>, _>>();
@@ -44,11 +53,15 @@ pub(crate) fn launch(
     };
     let birth = rules.birth_group.as_ref().map(AsFd::as_fd);
     let mut complaint = None;
+    let mut label = 0;
     let pid = borrower
-        .clone_sibling(birth, &mut || complaint = Some(become_command(rules, spec, stdio, &image)))
+        .clone_sibling(birth, &mut || {
+            complaint = Some(become_command(rules, spec, stdio, &image, &mut label));
+        })
         .map_err(|error| failed(LaunchStage::Clone, error.raw_os_error().unwrap_or(0)))?;
-    // The new process has executed its program by now, or has left its complaint in our memory.
-    complaint.map_or(Ok(pid), Err)
+    // The new process has executed its program by now, or has left its complaint in our memory; its label it
+    // has left there in either case.
+    complaint.map_or(Ok(Launched { pid, label }), Err)
 }
 
 /// All that is needed to become the program, prepared before the clone so that nothing is allocated after.
@@ -67,8 +80,9 @@ fn become_command(
     spec: &CommandSpec,
     stdio: [BorrowedFd<'_>; 3],
     image: &Image,
+    label: &mut u64,
 ) -> LaunchError {
-    let attempt = || -> Result<(), (LaunchStage, io::Error)> {
+    let mut attempt = || -> Result<(), (LaunchStage, io::Error)> {
         let identity = |error: io::Error| (LaunchStage::Identity, error);
         let os = |error: Errno| identity(error.into());
         rustix::process::setsid().map_err(os)?;
@@ -81,8 +95,14 @@ fn become_command(
         }
         close_from_on_exec(3).map_err(identity)?;
         workroom_sys::signal::reset_all();
-        if rules.cgroup_namespace {
-            unshare(Namespaces::CGROUP).map_err(identity)?;
+        let own = Namespaces::NONE
+            .and_if(rules.cgroup_namespace, Namespaces::CGROUP)
+            .and_if(rules.labels, Namespaces::UTS);
+        if own != Namespaces::NONE {
+            unshare(own).map_err(identity)?;
+        }
+        if rules.labels {
+            *label = rustix::fs::stat(c"/proc/self/ns/uts").map_err(os)?.st_ino;
         }
         if rules.switches_users {
             let (uid, gid) = (Uid::from_raw(spec.user.id()), Gid::from_raw(spec.user.id()));

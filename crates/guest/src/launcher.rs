@@ -29,6 +29,7 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
             switches_users,
             drop_capabilities: walls.drop_capabilities,
             cgroup_namespace: walls.cgroup_namespace,
+            labels: walls.labels,
         },
         Err((wall, error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
@@ -52,7 +53,7 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
             }),
         };
         let answer = match answer {
-            Ok(pid) => FromLauncher::Launched { command, pid },
+            Ok(launched) => FromLauncher::Launched { command, pid: launched.pid, label: launched.label },
             Err(error) => FromLauncher::NotLaunched { command, error },
         };
         if channel.send(&answer, &[]).is_err() {
@@ -89,13 +90,14 @@ fn enter(
         workroom_sys::seccomp::install(filter).map_err(at("seccomp"))?;
     }
     if walls.drop_capabilities {
-        limit_capabilities(switches_users, walls.cgroup_namespace).map_err(at("capabilities"))?;
+        limit_capabilities(switches_users, walls.cgroup_namespace || walls.labels)
+            .map_err(at("capabilities"))?;
     }
     Ok(())
 }
 
 /// Empties the bounding, inheritable and ambient sets for good, and keeps only what starting commands takes.
-fn limit_capabilities(switches_users: bool, cgroup_namespace: bool) -> io::Result<()> {
+fn limit_capabilities(switches_users: bool, makes_namespaces: bool) -> io::Result<()> {
     for bit in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -113,7 +115,7 @@ fn limit_capabilities(switches_users: bool, cgroup_namespace: bool) -> io::Resul
     if switches_users {
         keep |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }
-    if cgroup_namespace {
+    if makes_namespaces {
         keep |= CapabilitySet::SYS_ADMIN;
     }
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };

@@ -14,9 +14,14 @@
 //! siblings of the launcher, so the guest alone reaps.
 #![forbid(unsafe_code)]
 
+mod census;
+mod freezer;
+mod host;
 mod launch;
 mod launcher;
+mod output;
 mod pid1;
+mod runs;
 mod terminal;
 mod usage;
 
@@ -32,6 +37,8 @@ pub use usage::Meters;
 /// What the room's builder hands over when the outer walls stand.
 pub struct Guest {
     pub control: Channel,
+    /// In a durable room: a bound socket, out of the room's sight, on which the next host will call.
+    pub listener: Option<OwnedFd>,
     pub lifetime: Lifetime,
     /// What is in force, told to the host once the launcher stands behind the inner walls.
     pub enforced: Enforced,
@@ -55,6 +62,8 @@ pub struct Walls {
     /// Entered by each command, in the group that it was born in: a launcher in such a namespace could not
     /// place commands outside its own group.
     pub cgroup_namespace: bool,
+    /// Each command gets a UTS namespace of its own, which all that it starts shares and cannot leave: its tree.
+    pub labels: bool,
 }
 
 /// Where commands are limited.
@@ -64,6 +73,8 @@ pub struct WorkGroup {
     pub birth: Option<OwnedFd>,
     /// cgroup v1: the launcher joins by writing to these `cgroup.procs`, opened by the privileged builder.
     pub join: Vec<OwnedFd>,
+    /// `cgroup.freeze` and `cgroup.events` of the group that all commands are in, where there is one.
+    pub freezer: Option<(OwnedFd, OwnedFd)>,
 }
 
 /// Runs until the room ends; returns the status that PID 1 ends with.

@@ -1,22 +1,28 @@
-//! The guest's loop: what the host asks, what the launcher answers, who ended.
+//! The guest's loop: what the host asks, what the launcher answers, what commands write, who ended.
 
+use crate::census::Census;
+use crate::freezer::Freezer;
+use crate::host::Host;
 use crate::launcher::{self, Launcher};
+use crate::runs::{Ended, FIRST_PIPE, Kept, Pipes};
 use crate::terminal::{open_terminal, resize};
 use crate::{Guest, Meters};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{Timespec, epoll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 use workroom_proto::{
-    Channel, FromGuest, FromLauncher, LaunchError, LaunchStage, Received, ToGuest, ToLauncher,
+    Answer, Channel, FromGuest, FromLauncher, LaunchError, LaunchStage, OutputRule, Question, Received,
+    ToGuest, ToLauncher,
 };
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::signal::{SIGCHLD, next_signal, signal_fd};
 use workroom_sys::wait::{Ending, Reaped, reap};
-use workroom_types::{CommandSpec, Enforced, ErrorCode, Exit, ExitReport, Lifetime, RoomError};
+use workroom_types::{CommandSpec, Enforced, ErrorCode, Exit, ExitReport, Lifetime, RoomError, RunReport};
 
 /// How many signals wait for a command that is being started.
 const MOST_SIGNALS: usize = 64;
@@ -24,27 +30,62 @@ const MOST_SIGNALS: usize = 64;
 /// A command's life, as the guest sees it:
 ///
 /// ```text
-///  Start ──▶ Launching ──Launched──▶ Running ──reaped──▶ (told, forgotten)
-///                │ NotLaunched
-///                ▼
-///            (told, forgotten)
+///  Start, Run ──▶ Launching ──Launched──▶ Running ──reaped──▶ (told, forgotten)
+///                     │ NotLaunched                 └─────▶ Ended ──Forget──▶ (forgotten)
+///                     ▼                              of Run: told, and told again to the next host
+///                 (told, forgotten)
 /// ```
 enum Command {
-    Launching { since: Instant, spec: CommandSpec, master: Option<OwnedFd>, signals: Vec<i32> },
-    Running { since: Instant, pid: i32, master: Option<OwnedFd> },
+    Launching {
+        since: Instant,
+        spec: CommandSpec,
+        master: Option<OwnedFd>,
+        signals: Vec<i32>,
+        kept: Option<Box<Kept>>,
+    },
+    Running {
+        since: Instant,
+        pid: i32,
+        master: Option<OwnedFd>,
+        kept: Option<Box<Kept>>,
+    },
 }
 
+impl Command {
+    fn kept(&mut self) -> Option<&mut Kept> {
+        match self {
+            Command::Launching { kept, .. } | Command::Running { kept, .. } => kept.as_deref_mut(),
+        }
+    }
+}
+
+/// Keys of the guest's own descriptors in its poll set.
+const CONTROL: u64 = 0;
+const LAUNCHER: u64 = 1;
+const SIGNALS: u64 = 2;
+const LISTENER: u64 = 3;
+
+/// Messages of the host that are dealt with before anything else is looked at.
+const MOST_MESSAGES: usize = 64;
+
 struct Pid1 {
-    control: Channel,
+    epoll: OwnedFd,
+    host: Host,
     signals: OwnedFd,
     launcher: Channel,
     launcher_pid: i32,
     launcher_parts: Option<Launcher>,
     lifetime: Lifetime,
     meters: Meters,
-    /// Told to the host when the first launcher stands.
-    enforced: Option<Enforced>,
+    enforced: Enforced,
+    /// Whether the first launcher stands, and the host was told.
+    ready: bool,
     commands: HashMap<u32, Command>,
+    ended_runs: HashMap<u32, Ended>,
+    pipes: Pipes,
+    census: Census,
+    freezer: Freezer,
+    frozen_since: Option<Instant>,
     /// Children reaped before the launcher's word of their start arrived.
     early: Vec<Reaped>,
     ended: bool,
@@ -53,21 +94,42 @@ struct Pid1 {
 pub(crate) fn run(guest: Guest) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"guest");
     let signals = signal_fd(&[SIGCHLD])?;
-    let Guest { control, lifetime, enforced, walls, work, meters, switches_users, resource_limits } = guest;
-    let (launcher, _) = Channel::pair()?;
-    let mut pid1 = Pid1 {
+    let Guest {
         control,
+        listener,
+        lifetime,
+        enforced,
+        walls,
+        mut work,
+        meters,
+        switches_users,
+        resource_limits,
+    } = guest;
+    let (launcher, _) = Channel::pair()?;
+    let freezer = Freezer::new(work.freezer.take());
+    let mut pid1 = Pid1 {
+        epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        host: Host::new(control, listener)?,
         signals,
         launcher,
         launcher_pid: 0,
         launcher_parts: Some(Launcher { walls, work, switches_users, resource_limits }),
         lifetime,
         meters,
-        enforced: Some(enforced),
+        enforced,
+        ready: false,
         commands: HashMap::new(),
+        ended_runs: HashMap::new(),
+        pipes: Pipes::new(),
+        census: Census::open()?,
+        freezer,
+        frozen_since: None,
         early: Vec::new(),
         ended: false,
     };
+    pid1.watch(pid1.signals.as_fd(), SIGNALS)?;
+    pid1.host.control().map_or(Ok(()), |control| pid1.watch(control, CONTROL))?;
+    pid1.host.listener().map_or(Ok(()), |listener| pid1.watch(listener, LISTENER))?;
     pid1.start_launcher()?;
     while !pid1.ended {
         pid1.turn()?;
@@ -76,18 +138,23 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
 }
 
 impl Pid1 {
+    fn watch(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?)
+    }
+
     fn start_launcher(&mut self) -> io::Result<()> {
         let (ours, theirs) = Channel::pair()?;
         self.launcher = ours;
+        self.watch(self.launcher.as_fd(), LAUNCHER)?;
         let mut theirs = Some(theirs);
         let cloned = clone_process(CloneFlags::NONE, None, || {
             let (Some(parts), Some(channel)) = (self.launcher_parts.take(), theirs.take()) else { return 1 };
             // What is the guest's alone is not the launcher's to hold.
-            let mine = [&self.control, &self.launcher].map(|channel| channel.as_fd().as_raw_fd());
-            let meters = [&self.meters.oom, &self.meters.peak, &self.meters.cpu].map(Option::as_ref);
-            let files =
-                [Some(&self.signals)].into_iter().chain(meters).flatten().map(|file| file.as_raw_fd());
-            workroom_sys::exec::close_these(mine.into_iter().chain(files));
+            let mut keep = vec![0, 1, 2, channel.as_fd().as_raw_fd()];
+            keep.extend(parts.work.birth.iter().chain(&parts.work.join).map(|fd| fd.as_raw_fd()));
+            if workroom_sys::exec::close_all_but(&mut keep).is_err() {
+                return 1;
+            }
             launcher::run(parts, channel)
         });
         self.launcher_pid = cloned?.pid;
@@ -104,69 +171,170 @@ impl Pid1 {
             .map(|(id, _)| *id)
             .collect();
         for command in lost {
-            self.commands.remove(&command);
             let error = RoomError::new(ErrorCode::RoomGone, "the room's launcher was killed", "try again");
             self.not_started(command, error)?;
         }
-        if self.enforced.is_some() {
+        if !self.ready {
             // It never stood: starting it again would end the same way.
             let error =
                 RoomError::new(ErrorCode::RoomSetup, "the room's launcher ended before it was ready", "");
             self.ended = true;
-            return self.control.send(&FromGuest::Failed { error }, &[]);
+            return self.host.tell(FromGuest::Failed { error }, Vec::new());
         }
         self.start_launcher()
     }
 
     /// Waits for one thing to happen and deals with all that did.
     fn turn(&mut self) -> io::Result<()> {
-        let ready = {
-            let mut fds = [
-                PollFd::new(&self.control, PollFlags::IN),
-                PollFd::new(&self.launcher, PollFlags::IN),
-                PollFd::new(&self.signals, PollFlags::IN),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            fds.map(|fd| !fd.revents().is_empty())
+        let timeout = self.nearest_deadline().map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_micros(1);
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 32];
+        let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
         };
+        let happened = |key: u64| events[..count].iter().find(|event| event.data.u64() == key);
+        for event in &events[..count] {
+            if event.data.u64() >= FIRST_PIPE
+                && let Some((command, stream, data)) = self.pipes.pump(event.data.u64())
+                && let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept)
+            {
+                kept.output.append(stream, data);
+            }
+        }
         // All that the launcher said is heard before its or a command's end is acted on.
-        if ready[1] || ready[2] {
+        if happened(LAUNCHER).is_some() || happened(SIGNALS).is_some() {
             while self.hear_launcher()? {}
         }
-        if ready[2] {
+        if happened(SIGNALS).is_some() {
             while next_signal(self.signals.as_fd()).is_some() {}
             self.reap_all()?;
         }
-        if ready[0] && !self.ended {
+        self.check_deadlines();
+        if let Some(event) = happened(CONTROL) {
+            let flags = event.flags;
+            if flags.contains(epoll::EventFlags::OUT) {
+                self.host.flush();
+            }
             self.hear_host()?;
+        }
+        if happened(LISTENER).is_some() {
+            self.host.accept();
+            self.host.control().map_or(Ok(()), |control| self.watch(control, CONTROL))?;
+        }
+        self.wait_for_what_is_unsent()
+    }
+
+    /// Looks for space in the host's queue only while something waits for it.
+    fn wait_for_what_is_unsent(&mut self) -> io::Result<()> {
+        if !self.host.is_durable() {
+            return Ok(());
+        }
+        if let Some(control) = self.host.control() {
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, self.host.has_unsent());
+            epoll::modify(&self.epoll, control, epoll::EventData::new_u64(CONTROL), flags)?;
         }
         Ok(())
     }
 
     fn hear_host(&mut self) -> io::Result<()> {
-        match self.control.receive()? {
-            Received::Closed => self.ended = true,
-            Received::Message(ToGuest::End, _) => self.ended = true,
-            Received::Message(ToGuest::Start { command, spec }, fds) => self.start(command, spec, fds)?,
-            Received::Message(ToGuest::Signal { command, signal }, _) => {
-                match self.commands.get_mut(&command) {
-                    Some(Command::Running { pid, .. }) => signal_group(*pid, signal),
-                    Some(Command::Launching { signals, .. }) if signals.len() < MOST_SIGNALS => {
-                        signals.push(signal)
-                    }
-                    _ => {}
+        for _ in 0..MOST_MESSAGES {
+            if self.ended {
+                break;
+            }
+            match self.host.hear() {
+                None => break,
+                Some(Received::Closed) if self.host.is_durable() => {
+                    self.host.hang_up();
+                    break;
+                }
+                Some(Received::Closed) => self.ended = true,
+                Some(Received::Message(message, fds)) => self.obey(message, fds)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: ToGuest, fds: Vec<OwnedFd>) -> io::Result<()> {
+        match message {
+            ToGuest::End => self.ended = true,
+            ToGuest::Start { command, spec } => self.start(command, spec, fds)?,
+            ToGuest::Run { command, spec, output, timeout_ms, memo } => {
+                self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
+            }
+            ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
+            ToGuest::Ask { request, question } => {
+                let (answer, fds) = self.answer(&question);
+                self.host.tell(FromGuest::Answer { request, answer }, fds)?;
+                if let Question::Attach { command } = question {
+                    self.tell_end(command)?;
                 }
             }
-            Received::Message(ToGuest::Resize { command, size }, _) => {
+            ToGuest::Signal { command, signal } => match self.commands.get_mut(&command) {
+                Some(Command::Running { pid, .. }) => signal_group(*pid, signal),
+                Some(Command::Launching { signals, .. }) if signals.len() < MOST_SIGNALS => {
+                    signals.push(signal)
+                }
+                _ => {}
+            },
+            ToGuest::Resize { command, size } => {
                 if let Some(Command::Running { master: Some(master), .. }) = self.commands.get(&command) {
                     let _ = resize(master.as_fd(), size);
                 }
             }
         }
         Ok(())
+    }
+
+    fn answer(&mut self, question: &Question) -> (Answer, Vec<OwnedFd>) {
+        let failed = |error: io::Error| (Answer::Failed { why: error.to_string() }, Vec::new());
+        match question {
+            Question::Hello => {
+                let commands = self.commands.keys().chain(self.ended_runs.keys()).copied().collect();
+                let answer = Answer::Here {
+                    enforced: self.enforced.clone(),
+                    frozen: self.frozen_since.is_some(),
+                    freezes_by_group: matches!(self.freezer, Freezer::Group { .. }),
+                    commands,
+                };
+                (answer, root_directory().into_iter().collect())
+            }
+            Question::Attach { command } => {
+                let running = self.commands.get_mut(command).and_then(Command::kept);
+                let running = running.map(|kept| (&mut kept.output, &kept.memo));
+                let ended = self.ended_runs.get_mut(command).map(|ended| (&mut ended.output, &ended.memo));
+                let Some((output, memo)) = running.or(ended) else { return (Answer::Unknown, Vec::new()) };
+                let answer = Answer::Attached { memo: memo.clone() };
+                let shared = output.share().and_then(|(spool, counter)| {
+                    Ok(vec![spool.try_clone_to_owned()?, counter.try_clone_to_owned()?])
+                });
+                shared.map_or_else(failed, |fds| (answer, fds))
+            }
+            Question::KillTree { command } => {
+                let known = self.commands.contains_key(command);
+                self.kill_tree(*command);
+                (if known { Answer::Done } else { Answer::Unknown }, Vec::new())
+            }
+            Question::Freeze { on } => match self.freeze(*on) {
+                Ok(()) => (Answer::Done, Vec::new()),
+                Err(error) => failed(error),
+            },
+            Question::Processes => (Answer::Processes(self.census.list(self.launcher_pid)), Vec::new()),
+            Question::Usage => {
+                let total = self.census.total(self.launcher_pid);
+                let answer = Answer::Usage {
+                    cpu_micros: total.cpu_micros,
+                    memory: total.memory,
+                    processes: total.processes,
+                };
+                (answer, Vec::new())
+            }
+        }
     }
 
     fn start(&mut self, command: u32, spec: CommandSpec, mut stdio: Vec<OwnedFd>) -> io::Result<()> {
@@ -188,11 +356,64 @@ impl Pid1 {
                 }
             }
         }
+        self.launch(command, spec, stdio, master, None)
+    }
+
+    /// Starts a command whose output stays here until somebody wants it.
+    fn run_kept(
+        &mut self,
+        command: u32,
+        spec: CommandSpec,
+        (rule, timeout_ms, memo): (OutputRule, Option<u64>, Vec<u8>),
+        stdin: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let oom_kills = self.meters.read().oom_kills;
+        let made = self.pipes.make(&self.epoll, command).and_then(|(keys, [stdout, stderr])| {
+            let stdin = match stdin.into_iter().next() {
+                Some(stdin) => stdin,
+                // The guest's own is /dev/null.
+                None => rustix::stdio::stdin().try_clone_to_owned()?,
+            };
+            let mut kept = Kept::new(rule, timeout_ms, oom_kills, memo, keys)?;
+            let shared = if rule.live {
+                let (spool, counter) = kept.output.share()?;
+                vec![spool.try_clone_to_owned()?, counter.try_clone_to_owned()?]
+            } else {
+                Vec::new()
+            };
+            Ok((kept, vec![stdin, stdout, stderr], shared))
+        });
+        match made {
+            Ok((kept, stdio, shared)) => {
+                if rule.live {
+                    self.host.tell(FromGuest::Started { command, pid: 0 }, shared)?;
+                }
+                self.launch(command, spec, stdio, None, Some(Box::new(kept)))
+            }
+            Err(error) => {
+                let error = RoomError::new(
+                    ErrorCode::LimitExceeded,
+                    format!("the room has no room for another command's pipes: {error}"),
+                    "wait until some of its commands have ended",
+                );
+                self.not_started(command, error)
+            }
+        }
+    }
+
+    fn launch(
+        &mut self,
+        command: u32,
+        spec: CommandSpec,
+        stdio: Vec<OwnedFd>,
+        master: Option<OwnedFd>,
+        kept: Option<Box<Kept>>,
+    ) -> io::Result<()> {
         let fds: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
         // A launcher that is gone is dealt with when it is reaped, and this command with it.
         let _ = self.launcher.send(&ToLauncher::Launch { command, spec: spec.clone() }, &fds);
-        self.commands
-            .insert(command, Command::Launching { since: Instant::now(), spec, master, signals: Vec::new() });
+        let since = Instant::now();
+        self.commands.insert(command, Command::Launching { since, spec, master, signals: Vec::new(), kept });
         Ok(())
     }
 
@@ -200,13 +421,19 @@ impl Pid1 {
     fn hear_launcher(&mut self) -> io::Result<bool> {
         let said = match self.launcher.try_receive()? {
             // Its end is dealt with when it is reaped.
-            None | Some(Received::Closed) => return Ok(false),
+            None => return Ok(false),
+            Some(Received::Closed) => {
+                let _ = epoll::delete(&self.epoll, self.launcher.as_fd());
+                return Ok(false);
+            }
             Some(Received::Message(said, _)) => said,
         };
         match said {
             FromLauncher::Ready => {
-                if let Some(enforced) = self.enforced.take() {
-                    self.control.send(&FromGuest::Ready { enforced }, &[])?;
+                if !std::mem::replace(&mut self.ready, true) {
+                    let root = if self.host.is_durable() { root_directory() } else { None };
+                    let ready = FromGuest::Ready { enforced: self.enforced.clone() };
+                    self.host.tell(ready, root.into_iter().collect())?;
                 }
             }
             FromLauncher::WallFailed { wall, errno } => {
@@ -216,32 +443,37 @@ impl Pid1 {
                     "run `workroom doctor` to see what this machine offers",
                 );
                 self.ended = true;
-                self.control.send(&FromGuest::Failed { error }, &[])?;
+                self.host.tell(FromGuest::Failed { error }, Vec::new())?;
             }
-            FromLauncher::Launched { command, pid } => self.launched(command, pid)?,
+            FromLauncher::Launched { command, pid, label } => self.launched(command, pid, label)?,
             FromLauncher::NotLaunched { command, error } => {
-                if let Some(Command::Launching { spec, .. }) = self.commands.remove(&command) {
-                    if !self.launching() {
-                        self.early.clear();
-                    }
-                    self.not_started(command, explain(&spec, error))?;
+                if let Some(Command::Launching { spec, .. }) = self.commands.get(&command) {
+                    let error = explain(spec, error);
+                    self.not_started(command, error)?;
                 }
             }
         }
         Ok(true)
     }
 
-    fn launched(&mut self, command: u32, pid: i32) -> io::Result<()> {
-        let Some(Command::Launching { since, master, signals, .. }) = self.commands.remove(&command) else {
+    fn launched(&mut self, command: u32, pid: i32, label: u64) -> io::Result<()> {
+        let Some(Command::Launching { since, master, signals, mut kept, .. }) =
+            self.commands.remove(&command)
+        else {
             return Ok(());
         };
         signals.into_iter().for_each(|signal| signal_group(pid, signal));
-        let fds: Vec<_> = master.iter().map(AsFd::as_fd).collect();
-        self.control.send(&FromGuest::Started { command, pid }, &fds)?;
-        self.commands.insert(command, Command::Running { since, pid, master });
+        match &mut kept {
+            Some(kept) => kept.label = label,
+            None => {
+                let fds = master.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+                self.host.tell(FromGuest::Started { command, pid }, fds)?;
+            }
+        }
+        self.commands.insert(command, Command::Running { since, pid, master, kept });
         if let Some(at) = self.early.iter().position(|reaped| reaped.pid == pid) {
             let reaped = self.early.swap_remove(at);
-            self.finished(command, since, reaped)?;
+            self.finished(command, reaped)?;
         }
         Ok(())
     }
@@ -257,11 +489,11 @@ impl Pid1 {
                 continue;
             }
             let known = self.commands.iter().find_map(|(id, command)| match command {
-                Command::Running { pid, since, .. } if *pid == reaped.pid => Some((*id, *since)),
+                Command::Running { pid, .. } if *pid == reaped.pid => Some(*id),
                 _ => None,
             });
             match known {
-                Some((command, since)) => self.finished(command, since, reaped)?,
+                Some(command) => self.finished(command, reaped)?,
                 // An orphan that PID 1 inherited, or a command whose start we are about to hear of.
                 None if self.launching() => self.early.push(reaped),
                 None => {}
@@ -278,31 +510,130 @@ impl Pid1 {
         self.commands.values().any(|command| matches!(command, Command::Launching { .. }))
     }
 
-    fn finished(&mut self, command: u32, since: Instant, reaped: Reaped) -> io::Result<()> {
-        self.commands.remove(&command);
+    fn finished(&mut self, command: u32, reaped: Reaped) -> io::Result<()> {
+        let Some(Command::Running { since, kept, .. }) = self.commands.remove(&command) else {
+            return Ok(());
+        };
         if !self.launching() {
             self.early.clear();
         }
         let mut usage = self.meters.read();
-        if self.meters.cpu.is_none() {
-            usage.cpu_micros = reaped.cpu_micros;
-        }
-        if self.meters.peak.is_none() {
-            usage.peak_memory = reaped.peak_memory;
-        }
         let exit = match reaped.ending {
             Ending::Exited(code) => Exit::Code(code),
             Ending::Killed(signal) => Exit::Signal(signal),
         };
-        let report = ExitReport { exit, duration_micros: since.elapsed().as_micros() as u64, usage };
-        self.ended |= self.lifetime == Lifetime::FirstCommand;
-        self.control.send(&FromGuest::Exited { command, report }, &[])
+        let duration_micros = since.elapsed().as_micros() as u64;
+        let Some(mut kept) = kept else {
+            if self.meters.cpu.is_none() {
+                usage.cpu_micros = reaped.cpu_micros;
+            }
+            if self.meters.peak.is_none() {
+                usage.peak_memory = reaped.peak_memory;
+            }
+            let report = ExitReport { exit, duration_micros, usage };
+            self.ended |= self.lifetime == Lifetime::FirstCommand;
+            return self.host.tell(FromGuest::Exited { command, report }, Vec::new());
+        };
+        self.pipes.drain(&mut kept);
+        let report = RunReport {
+            exit,
+            timed_out: kept.timed_out,
+            oom_killed: usage.oom_kills > kept.oom_kills_before,
+            duration_micros,
+            cpu_micros: reaped.cpu_micros,
+            peak_memory: reaped.peak_memory,
+            written: kept.output.written(),
+        };
+        self.ended_runs.insert(command, Ended { report, output: kept.output, memo: kept.memo });
+        self.tell_end(command)
+    }
+
+    /// Tells how a kept command ended, if it has.
+    fn tell_end(&mut self, command: u32) -> io::Result<()> {
+        let Some(ended) = self.ended_runs.get(&command) else { return Ok(()) };
+        let (output, spool) = ended.output.whole();
+        let fds = spool.map(|spool| spool.try_clone_to_owned()).transpose()?;
+        let finished = FromGuest::Finished { command, report: ended.report, output };
+        self.host.tell(finished, fds.into_iter().collect())
     }
 
     fn not_started(&mut self, command: u32, error: RoomError) -> io::Result<()> {
+        if let Some(mut gone) = self.commands.remove(&command)
+            && let Some(kept) = gone.kept()
+        {
+            self.pipes.close(kept);
+        }
+        if !self.launching() {
+            self.early.clear();
+        }
         self.ended |= self.lifetime == Lifetime::FirstCommand;
-        self.control.send(&FromGuest::NotStarted { command, error }, &[])
+        self.host.tell(FromGuest::NotStarted { command, error }, Vec::new())
     }
+
+    /// Ends a command with everything that it started, and nothing else.
+    fn kill_tree(&mut self, command: u32) {
+        let Some(Command::Running { pid, kept, .. }) = self.commands.get(&command) else { return };
+        if let Some(label) = kept.as_ref().map(|kept| kept.label).filter(|label| *label != 0) {
+            self.census.kill_tree(label);
+        }
+        // Its own group too, which is known even where the label is not.
+        signal_group(*pid, Signal::KILL.as_raw());
+    }
+
+    /// While all stands still, so does every command's time.
+    fn nearest_deadline(&self) -> Option<Instant> {
+        if self.frozen_since.is_some() {
+            return None;
+        }
+        let deadline = |command: &Command| match command {
+            Command::Running { kept: Some(kept), .. } if !kept.timed_out => kept.deadline,
+            _ => None,
+        };
+        self.commands.values().filter_map(deadline).min()
+    }
+
+    fn check_deadlines(&mut self) {
+        while self.nearest_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            let now = Instant::now();
+            let over = self.commands.iter_mut().find_map(|(id, command)| {
+                let kept = match command {
+                    Command::Running { kept: Some(kept), .. } => kept,
+                    _ => return None,
+                };
+                let is_over = !kept.timed_out && kept.deadline.is_some_and(|deadline| deadline <= now);
+                is_over.then(|| {
+                    kept.timed_out = true;
+                    *id
+                })
+            });
+            let Some(command) = over else { return };
+            self.kill_tree(command);
+        }
+    }
+
+    fn freeze(&mut self, on: bool) -> io::Result<()> {
+        match (on, self.frozen_since) {
+            (true, None) => {
+                self.freezer.freeze(&self.census, self.launcher_pid)?;
+                self.frozen_since = Some(Instant::now());
+            }
+            (false, Some(since)) => {
+                self.freezer.thaw(&self.census)?;
+                let stood_still = since.elapsed();
+                for kept in self.commands.values_mut().filter_map(Command::kept) {
+                    kept.deadline = kept.deadline.map(|deadline| deadline + stood_still);
+                }
+                self.frozen_since = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// For the host to hold: with it, the end of the room does not wait for the disk.
+fn root_directory() -> Option<OwnedFd> {
+    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// The command leads its own session; its group is what a terminal would signal.

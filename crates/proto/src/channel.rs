@@ -56,34 +56,17 @@ impl Channel {
 
     /// Sends one message and waits while the other side's queue is full.
     pub fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let packet = encode(message)?;
-        if packet.len() <= MAX_INLINE {
-            return self.send_packet(&packet, fds);
-        }
-        if packet.len() > MAX_MESSAGE {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a message over the size limit"));
-        }
-        let body = rustix::fs::memfd_create("message", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::io::retry_on_intr(|| rustix::io::pwrite(&body, &packet, 0))?;
-        let mut with_body = vec![body.as_fd()];
-        with_body.extend_from_slice(fds);
-        self.send_packet(&[LARGE], &with_body)
+        send_with(self.as_fd(), message, fds, SendFlags::empty())
     }
 
-    fn send_packet(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
-        }
-        let slice = [io::IoSlice::new(packet)];
-        rustix::io::retry_on_intr(|| sendmsg(&self.socket, &slice, &mut ancillary, SendFlags::NOSIGNAL))?;
-        Ok(())
+    /// Sends one message if the other side's queue has room for it; says whether it had.
+    pub fn try_send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<bool> {
+        try_send_on(self.as_fd(), message, fds)
     }
 
     /// Receives one message, waiting for it.
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Received<M>> {
-        match self.receive_with(RecvFlags::empty())? {
+        match receive_with(self.as_fd(), RecvFlags::empty())? {
             Some(received) => Ok(received),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -91,45 +74,102 @@ impl Channel {
 
     /// Receives one message if there is one.
     pub fn try_receive<M: DeserializeOwned>(&self) -> io::Result<Option<Received<M>>> {
-        self.receive_with(RecvFlags::DONTWAIT)
+        try_receive_on(self.as_fd())
     }
+}
 
-    fn receive_with<M: DeserializeOwned>(&self, flags: RecvFlags) -> io::Result<Option<Received<M>>> {
-        let mut buffer = [0u8; MAX_INLINE];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            let mut slices = [IoSliceMut::new(&mut buffer)];
-            match recvmsg(&self.socket, &mut slices, &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC) {
-                Ok(received) => break received,
-                // The other side left without reading all we sent: said once, before what it said last.
-                Err(Errno::INTR | Errno::CONNRESET) => continue,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-        };
-        if received.bytes == 0 {
-            return Ok(Some(Received::Closed));
-        }
-        let mut fds = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(invalid("a packet arrived cut short"));
-        }
-        let packet = &buffer[..received.bytes];
-        if packet != [LARGE] {
-            return decode(packet).map(|message| Some(Received::Message(message, fds)));
-        }
-        if fds.is_empty() {
-            return Err(invalid("a large message came without its body"));
-        }
-        let packet = read_body(fds.remove(0))?;
-        decode(&packet).map(|message| Some(Received::Message(message, fds)))
+/// [`Channel::try_send`] on a channel's socket that something else owns.
+pub fn try_send_on<M: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<bool> {
+    match send_with(socket, message, fds, SendFlags::DONTWAIT) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
     }
+}
+
+/// [`Channel::try_receive`] on a channel's socket that something else owns.
+pub fn try_receive_on<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<Received<M>>> {
+    receive_with(socket, RecvFlags::DONTWAIT)
+}
+
+fn send_with<M: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
+    let packet = encode(message)?;
+    if packet.len() <= MAX_INLINE {
+        return send_packet(socket, &packet, fds, flags);
+    }
+    if packet.len() > MAX_MESSAGE {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a message over the size limit"));
+    }
+    let body = rustix::fs::memfd_create("message", rustix::fs::MemfdFlags::CLOEXEC)?;
+    rustix::io::retry_on_intr(|| rustix::io::pwrite(&body, &packet, 0))?;
+    let mut with_body = vec![body.as_fd()];
+    with_body.extend_from_slice(fds);
+    send_packet(socket, &[LARGE], &with_body, flags)
+}
+
+fn send_packet(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
+    }
+    let slice = [io::IoSlice::new(packet)];
+    rustix::io::retry_on_intr(|| sendmsg(socket, &slice, &mut ancillary, flags | SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+fn receive_with<M: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> io::Result<Option<Received<M>>> {
+    let mut buffer = [0u8; MAX_INLINE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        match recvmsg(socket, &mut slices, &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => break received,
+            // The other side left without reading all we sent: said once, before what it said last.
+            Err(Errno::INTR | Errno::CONNRESET) => continue,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(Some(Received::Closed));
+    }
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(invalid("a packet arrived cut short"));
+    }
+    let packet = &buffer[..received.bytes];
+    if packet != [LARGE] {
+        return decode(packet).map(|message| Some(Received::Message(message, fds)));
+    }
+    if fds.is_empty() {
+        return Err(invalid("a large message came without its body"));
+    }
+    let packet = read_body(fds.remove(0))?;
+    decode(&packet).map(|message| Some(Received::Message(message, fds)))
 }
 
 /// Reads the body of a large message, which the sender may still be changing: only its size matters here,

@@ -7,11 +7,14 @@
 
 mod channel;
 mod messages;
+mod spool;
 
-pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received};
+pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, try_receive_on, try_send_on};
 pub use messages::{
-    FromGuest, FromLauncher, FromSpawner, LaunchError, LaunchStage, ToGuest, ToLauncher, ToSpawner,
+    Answer, FromGuest, FromLauncher, FromSpawner, LaunchError, LaunchStage, OutputRule, Question, ToGuest,
+    ToLauncher, ToSpawner,
 };
+pub use spool::{Piece, Spool, SpoolReader, Stream};
 
 /// Bumped when a message changes its meaning; a packet of another version is refused.
 pub const VERSION: u8 = 1;

@@ -1,13 +1,21 @@
 //! The messages themselves. Append variants; never reorder or reuse them.
 
 use serde::{Deserialize, Serialize};
-use workroom_types::{CommandSpec, Enforced, ExitReport, RoomError, RoomSpec, TerminalSize};
+use std::path::PathBuf;
+use workroom_types::{
+    CommandSpec, Enforced, ExitReport, ProcessInfo, RoomError, RoomSpec, RunReport, TerminalSize,
+};
 
 /// Host to spawner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToSpawner {
-    /// Build a room. Beside it: the guest's end of the control socket.
+    /// Build a room. Beside it: the guest's end of the control socket and, for a durable room, a bound socket
+    /// for the guest to listen on.
     Create(Box<RoomSpec>),
+    /// Delete a directory that rooms have written to, in a process that can do no other harm.
+    Remove { job: u64, path: PathBuf },
+    /// Remove what rooms that are gone have left among the machine's cgroups.
+    Sweep,
 }
 
 /// Spawner to host.
@@ -25,6 +33,11 @@ pub enum FromSpawner {
     /// The room's last process is gone and what it had on the host is removed.
     Gone {
         room: String,
+    },
+    /// The directory is gone, or why it is not.
+    Removed {
+        job: u64,
+        error: Option<String>,
     },
 }
 
@@ -45,6 +58,84 @@ pub enum ToGuest {
         size: TerminalSize,
     },
     End,
+    /// In a durable room: start a command whose output the guest keeps. Beside it: its stdin, or nothing.
+    Run {
+        command: u32,
+        spec: CommandSpec,
+        output: OutputRule,
+        timeout_ms: Option<u64>,
+        /// What the host wants to be told of the command should it have forgotten.
+        memo: Vec<u8>,
+    },
+    /// The host has what it wanted to know of a command that ended.
+    Forget {
+        command: u32,
+    },
+    Ask {
+        request: u32,
+        question: Question,
+    },
+}
+
+/// How much of a command's output is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputRule {
+    /// Bytes from the beginning of each stream that are kept for good.
+    pub head: u64,
+    /// Bytes of the rest of each stream: the last ones.
+    pub ring: u64,
+    /// Whether the host wants to read along.
+    pub live: bool,
+}
+
+/// What a host may want to know of a durable room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// Who are you, and what is under way?
+    Hello,
+    /// Let me read along with this command, or have its end once more.
+    Attach {
+        command: u32,
+    },
+    /// End a command and everything that it started.
+    KillTree {
+        command: u32,
+    },
+    /// Stop every process where it is, or let it go on.
+    Freeze {
+        on: bool,
+    },
+    Processes,
+    Usage,
+}
+
+/// What the guest says to a [`Question`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Beside it: the room's root directory.
+    Here {
+        enforced: Enforced,
+        frozen: bool,
+        freezes_by_group: bool,
+        commands: Vec<u32>,
+    },
+    /// Beside it: the spool and a counter that grows with it. If the command has ended, its end follows.
+    Attached {
+        memo: Vec<u8>,
+    },
+    Done,
+    /// There is no such command.
+    Unknown,
+    Processes(Vec<ProcessInfo>),
+    Usage {
+        cpu_micros: u64,
+        memory: u64,
+        processes: u32,
+    },
+    /// It could not be done, and why.
+    Failed {
+        why: String,
+    },
 }
 
 /// Guest to host.
@@ -71,6 +162,16 @@ pub enum FromGuest {
         command: u32,
         report: ExitReport,
     },
+    /// A command of a durable room ended. All that it wrote, if that was little; else beside it: the spool.
+    Finished {
+        command: u32,
+        report: RunReport,
+        output: Option<[Vec<u8>; 2]>,
+    },
+    Answer {
+        request: u32,
+        answer: Answer,
+    },
 }
 
 /// Guest to launcher. Beside it: stdin, stdout, stderr.
@@ -92,6 +193,8 @@ pub enum FromLauncher {
     Launched {
         command: u32,
         pid: i32,
+        /// The inode of its own UTS namespace, which all that it starts shares; 0 without one.
+        label: u64,
     },
     NotLaunched {
         command: u32,

@@ -22,7 +22,7 @@ use std::path::Path;
 use workroom_guest::{Guest, Walls};
 use workroom_proto::{Channel, FromGuest};
 use workroom_sys::namespace::{Namespaces, enter, new_user_namespace, unshare};
-use workroom_types::{Enforced, ErrorCode, Layer, LayerState, RoomError, RoomSpec, RoomUser};
+use workroom_types::{Enforced, ErrorCode, Layer, LayerState, Lifetime, RoomError, RoomSpec, RoomUser};
 
 /// Everything the clone needs, prepared before it was cloned.
 pub(crate) struct Builder<'a> {
@@ -34,9 +34,13 @@ pub(crate) struct Builder<'a> {
     /// The caller's ids, which a rootless room maps.
     pub(crate) caller: (u32, u32),
     pub(crate) group: RoomGroup,
+    /// A copy of the mount of the directory that the room's writes go to, if it is not memory.
+    pub(crate) layer: Option<OwnedFd>,
     /// Copies of the host directories of the spec: the workspace first, if there is one.
     pub(crate) host_trees: Vec<OwnedFd>,
     pub(crate) control: Channel,
+    /// For a durable room.
+    pub(crate) listener: Option<OwnedFd>,
 }
 
 /// What the steps have made so far.
@@ -99,6 +103,7 @@ pub(crate) fn run(mut builder: Builder<'_>) -> i32 {
     match built {
         Ok((walls, resource_limits)) => workroom_guest::run(Guest {
             control: builder.control,
+            listener: builder.listener,
             lifetime: builder.spec.lifetime,
             enforced: made.enforced,
             walls,
@@ -115,6 +120,13 @@ pub(crate) fn run(mut builder: Builder<'_>) -> i32 {
 }
 
 impl Builder<'_> {
+    fn die_with_the_spawner(&self) -> std::io::Result<()> {
+        if self.spec.lifetime == Lifetime::Durable {
+            return Ok(());
+        }
+        Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+    }
+
     fn has(&self, layer: Layer) -> bool {
         !self.spec.without.contains(layer)
     }
@@ -132,13 +144,13 @@ impl Made {
 
 const LEFT_OUT: &str = "left out on purpose";
 
-/// The spawner's end is the room's, also when it is killed; and when the machine is out of memory, rooms are
-/// ended before anything else on it, the largest process of them first.
-fn die_before_the_host(_: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+/// The spawner's end is the room's, also when it is killed, unless the room is a durable one; and when the machine
+/// is out of memory, rooms are ended before anything else on it, the largest process of them first.
+fn die_before_the_host(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
     // Through the machine's /proc, since the room's will be read-only. Where it is refused the cgroup's limit
     // still holds; only the choice of victim is the kernel's own.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).during("parent death signal")
+    builder.die_with_the_spawner().during("parent death signal")
 }
 
 /// The clone has all of the spawner's descriptors, other rooms' among them.
@@ -146,8 +158,12 @@ fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Resul
     // The spawner's 0 and 1 are /dev/null; its 2 is the caller's terminal, which is not the room's.
     workroom_sys::exec::place_fd(0, 2).during("close descriptors")?;
     let mut keep: Vec<i32> = vec![0, 1, 2, builder.control.as_fd().as_raw_fd()];
-    keep.extend(builder.host_trees.iter().map(|fd| fd.as_raw_fd()));
-    keep.extend(builder.group.work.birth.iter().chain(&builder.group.work.join).map(|fd| fd.as_raw_fd()));
+    keep.extend(
+        builder.host_trees.iter().chain(&builder.layer).chain(&builder.listener).map(|fd| fd.as_raw_fd()),
+    );
+    let work = &builder.group.work;
+    keep.extend(work.birth.iter().chain(&work.join).map(|fd| fd.as_raw_fd()));
+    keep.extend(work.freezer.iter().flat_map(|(freeze, events)| [freeze.as_raw_fd(), events.as_raw_fd()]));
     keep.extend(builder.group.locks.iter().map(|fd| fd.as_raw_fd()));
     keep.push(builder.template.skeleton.descriptor());
     let meters = &builder.group.meters;
@@ -219,10 +235,42 @@ fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(),
     Ok(())
 }
 
-/// One overlay: the skeleton below, and above it a file system in memory that is as large as the disk limit.
+/// One overlay: the skeleton below, and above it what the room writes: a directory of the host's, or a file
+/// system in memory that is as large as the disk limit.
 fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let step = "root file system";
     builder.template.skeleton.wait().during("skeleton")?;
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let upper = match builder.layer.take() {
+        Some(layer) => attach_layer(builder, made, layer)?,
+        None => attach_memory(builder, made)?,
+    };
+    let mut lower = "/skeleton";
+    if let (Some(_), Some(user_namespace)) = (builder.range, &made.user_namespace) {
+        // The skeleton is written with the ids that the room sees; for this room they are of its range.
+        let mapped = clone_tree("/skeleton").during(step)?;
+        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
+            .during("idmapped mount")?;
+        attach(mapped.as_fd(), CWD, "/lower").during(step)?;
+        lower = "/lower";
+    }
+    let mut options = vec![
+        FsOption::Set("lowerdir", lower),
+        FsOption::Set("upperdir", upper),
+        FsOption::Set("workdir", "/upper/work"),
+    ];
+    match builder.privilege {
+        Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
+        Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
+    }
+    let root = make("overlay", &options, plain).during("overlay")?;
+    attach(root.as_fd(), CWD, "/root").during(step)?;
+    made.root = Some(root);
+    Ok(())
+}
+
+fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str, RoomError> {
+    let step = "root file system";
     let limited = builder.has(Layer::Disk);
     let disk = builder.spec.limits.disk;
     let size = if limited { disk } else { 0 };
@@ -237,36 +285,36 @@ fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomErro
     for dir in ["upper", "work"] {
         rustix::fs::mkdirat(&upper, dir, Mode::from_raw_mode(0o755)).during(step)?;
     }
-    let mut lower = "/skeleton";
-    if let (Some(range), Some(user_namespace)) = (builder.range, &made.user_namespace) {
+    if let Some(range) = builder.range {
         let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
         rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty())
             .during(step)?;
-        // The skeleton is written with the ids that the room sees; for this room they are of its range.
-        let mapped = clone_tree("/skeleton").during(step)?;
-        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
-            .during("idmapped mount")?;
-        attach(mapped.as_fd(), CWD, "/lower").during(step)?;
-        lower = "/lower";
     }
-    let mut options = vec![
-        FsOption::Set("lowerdir", lower),
-        FsOption::Set("upperdir", "/upper/upper"),
-        FsOption::Set("workdir", "/upper/work"),
-    ];
-    match builder.privilege {
-        Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
-        Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
-    }
-    let root = make("overlay", &options, plain).during("overlay")?;
-    attach(root.as_fd(), CWD, "/root").during(step)?;
-    made.root = Some(root);
     if limited {
         made.holds(Layer::Disk, "tmpfs size and inodes");
     } else {
         made.lacks(Layer::Disk, LEFT_OUT);
     }
-    Ok(())
+    Ok("/upper/upper")
+}
+
+/// Files are stored with the ids that the room sees, so that any room with any range can go on with them.
+fn attach_layer(builder: &Builder<'_>, made: &mut Made, layer: OwnedFd) -> Result<&'static str, RoomError> {
+    if let Some(range) = builder.range {
+        let map = range.layer_map();
+        let proc = made.proc()?;
+        let namespace = new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?;
+        set_attributes(layer.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
+            RoomError::new(
+                ErrorCode::RoomSetup,
+                format!("the file system of the state directory does not allow mapped ids: {error}"),
+                "put the state directory on ext4, xfs, btrfs or tmpfs",
+            )
+        })?;
+    }
+    attach(layer.as_fd(), CWD, "/upper").during("root file system")?;
+    made.lacks(Layer::Disk, "the host's file system has no quota for it");
+    Ok("/upper/fs")
 }
 
 fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
@@ -428,7 +476,7 @@ fn enter_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<()
     rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).during(step)?;
     rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).during(step)?;
     // A change of identity takes the death signal away.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).during(step)?;
+    builder.die_with_the_spawner().during(step)?;
     made.holds(Layer::UserNs, "user namespace, entered last");
     if let Some(range) = builder.range {
         made.holds(Layer::UidRange, &format!("65536 ids from {}", range.base));
@@ -509,6 +557,7 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
         no_new_privs: builder.has(Layer::Nnp),
         drop_capabilities: builder.has(Layer::Caps),
         cgroup_namespace: builder.has(Layer::CgroupNs),
+        labels: builder.spec.lifetime == Lifetime::Durable,
     };
     Ok((walls, resource_limits))
 }

@@ -1,22 +1,24 @@
 //! Limits by cgroups: where this machine lets us make groups, and the groups of each room.
 //!
 //! ```text
-//!  v2   PARENT/workroom-PID-HEX/          the spawner's; locked while it lives
+//!  v2   PARENT/workroom/                  made when it is missing, and left: every spawner here uses it
 //!                  ├── guests/            guests and launchers: not limited, no victim of a room's limit
-//!                  └── ROOM/              the room's commands, born here by CLONE_INTO_CGROUP
+//!                  └── workroom-ROOM/     the room's commands, born here by CLONE_INTO_CGROUP
 //!
-//!  v1   HIERARCHY/OWN/workroom-ROOM/      one per controller; locked while the guest lives;
-//!                                         the launcher joins once, commands inherit
+//!  v1   HIERARCHY/OWN/workroom-ROOM/      one per controller;
+//!                                         the launcher joins once, commands inherit; a durable room has
+//!                                         a group of v2 as well, without controllers, to be stopped in
 //! ```
 //!
-//! A group whose lock can be had belongs to nobody any more and is swept by the next spawner.
+//! A room's group is locked from its birth until the room's guest is gone. Whoever removes one locks it first,
+//! so a group whose lock can be had belongs to nobody any more; a spawner sweeps those after its first room.
 
 mod hierarchy;
 mod v1;
 mod v2;
 
 use crate::step::During;
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,18 +28,19 @@ use workroom_types::{Layer, LayerState, Limits, RoomError};
 
 pub(crate) use hierarchy::{Hierarchies, hierarchies};
 
-/// What a new group's name starts with.
+/// What the name of a room's group starts with.
 const PREFIX: &str = "workroom-";
 
-/// How long the kernel or another spawner may take to let go of a group, and how often we look: nothing
-/// announces either on every kernel we run on.
+/// How long the kernel, a room or another spawner may take to let go of a group, and how often we look: nothing
+/// announces it on every kernel we run on.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The groups that a spawner may make.
 pub(crate) enum Groups {
     V2(v2::Base),
-    V1(v1::Controllers),
+    /// And a base of v2 without controllers, where there is one.
+    V1(v1::Controllers, Option<v2::Base>),
     /// None, and why.
     None(String),
 }
@@ -47,20 +50,23 @@ pub(crate) struct RoomGroup {
     pub(crate) work: WorkGroup,
     pub(crate) meters: Meters,
     pub(crate) states: Vec<(Layer, LayerState)>,
-    /// v1: keeps the sweep of others away while the room lives.
+    /// v1: keep the sweep of others away while the room lives. On v2 the group that commands are born in does.
     pub(crate) locks: Vec<OwnedFd>,
 }
 
 impl Groups {
     /// Finds the best that this machine offers: v2 with controllers, else v1, else nothing.
-    pub(crate) fn open() -> Groups {
+    pub(crate) fn open(for_durable: bool) -> Groups {
         let found = hierarchies();
         let unified = match v2::Base::open(&found) {
             Ok(base) => return Groups::V2(base),
             Err(reason) => reason,
         };
         match v1::Controllers::open(&found) {
-            Ok(controllers) => Groups::V1(controllers),
+            Ok(controllers) => {
+                let beside = if for_durable { v2::Base::open_beside_v1(&found) } else { None };
+                Groups::V1(controllers, beside)
+            }
             Err(reason) => Groups::None(format!("{unified}; {reason}")),
         }
     }
@@ -68,31 +74,64 @@ impl Groups {
     /// Where a room's guest is born, if it matters.
     pub(crate) fn guests(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Groups::V2(base) => Some(base.guests.as_fd()),
+            Groups::V2(base) | Groups::V1(_, Some(base)) => Some(base.guests.as_fd()),
             _ => None,
         }
     }
 
     /// Makes the groups of a room whose launcher has the uid `owner`.
-    pub(crate) fn create(&self, room: &str, limits: &Limits, owner: u32) -> Result<RoomGroup, RoomError> {
+    pub(crate) fn create(
+        &self,
+        room: &str,
+        limits: &Limits,
+        owner: u32,
+        durable: bool,
+    ) -> Result<RoomGroup, RoomError> {
         let made = match self {
             Groups::V2(base) => base.create(room, limits, owner),
-            Groups::V1(controllers) => controllers.create(room, limits),
+            Groups::V1(controllers, beside) => controllers.create(room, limits).and_then(|mut made| {
+                if let Some(base) = beside.as_ref().filter(|_| durable) {
+                    base.make_stoppable(room, owner, &mut made)?;
+                }
+                Ok(made)
+            }),
             Groups::None(reason) => return Ok(RoomGroup::unlimited(limits, reason)),
         };
         if made.is_err() {
-            self.remove(room);
+            // Not one that is somebody else's: that is locked.
+            self.remove_by(room, Instant::now());
         }
         made.during("cgroup")
     }
 
-    /// Removes what [`Groups::create`] made, whether or not it made all of it.
+    /// Removes what [`Groups::create`] made, as soon as the room has let go of it.
     pub(crate) fn remove(&self, room: &str) {
+        self.remove_by(room, Instant::now() + PATIENCE);
+    }
+
+    fn remove_by(&self, room: &str, deadline: Instant) {
+        self.parents().for_each(|parent| remove_group(parent, room, deadline));
+    }
+
+    /// Removes groups of rooms whose spawners were killed. Waits for nobody.
+    pub(crate) fn sweep(&self) {
         match self {
-            Groups::V2(base) => base.remove(room),
-            Groups::V1(controllers) => controllers.remove(room),
-            Groups::None(_) => {}
+            Groups::V2(base) if !base.has_more_than_one_room() => {}
+            _ => self.parents().for_each(sweep),
         }
+    }
+
+    /// The directories that hold rooms' groups.
+    fn parents(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let parents = match self {
+            Groups::V2(base) => [Some(&base.dir), None, None, None],
+            Groups::V1(controllers, beside) => {
+                let [memory, pids, cpu] = controllers.all();
+                [memory, pids, cpu, beside.as_ref().map(|base| &base.dir)]
+            }
+            Groups::None(_) => [None; 4],
+        };
+        parents.into_iter().flatten().map(AsFd::as_fd)
     }
 }
 
@@ -133,7 +172,8 @@ fn not_asked() -> LayerState {
 
 fn read(dir: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     let file = openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = String::new();
+    // With room from the start it is read in one go, not in ever larger pieces.
+    let mut text = String::with_capacity(8192);
     io::Read::read_to_string(&mut std::fs::File::from(file), &mut text)?;
     Ok(text)
 }
@@ -150,7 +190,7 @@ fn write_if_there(dir: BorrowedFd<'_>, name: &str, value: &str) -> io::Result<()
     }
 }
 
-fn open_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+fn open_dir(dir: BorrowedFd<'_>, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     Ok(openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
@@ -158,19 +198,15 @@ fn open_file(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<Owned
     Ok(openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Makes a group and locks it as ours. A sweep may hold or remove it between its birth and its lock.
-fn make_locked(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+/// Makes a room's group and locks it as ours. A sweep may hold or remove it between its birth and its lock.
+fn make_locked(parent: BorrowedFd<'_>, room: &str) -> io::Result<OwnedFd> {
+    let name = format!("{PREFIX}{room}");
     let deadline = Instant::now() + PATIENCE;
     loop {
         // Closed to others, who could otherwise lock it.
-        match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        if let Ok(dir) = open_dir(parent, name)
-            && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && let (Ok(locked), Ok(there)) = (fstat(&dir), statat(parent, name, AtFlags::empty()))
-            && locked.st_ino == there.st_ino
+        make_group(parent, &name)?;
+        if let Ok(dir) = open_dir(parent, name.as_str())
+            && lock(parent, &name, &dir)
         {
             return Ok(dir);
         }
@@ -181,50 +217,56 @@ fn make_locked(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// Removes a group, waiting a moment for the kernel to let go of the processes that ended in it.
-fn remove_group(parent: BorrowedFd<'_>, name: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-            _ => return,
-        }
+/// Makes a group that only we can open, unless it is there.
+fn make_group(parent: BorrowedFd<'_>, name: impl rustix::path::Arg) -> io::Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Removes groups of spawners that were killed.
+/// Whether nobody had the group, which was opened by this name, and it is still the one of this name.
+fn lock(parent: BorrowedFd<'_>, name: &str, dir: &OwnedFd) -> bool {
+    flock(dir, FlockOperation::NonBlockingLockExclusive).is_ok()
+        && matches!(
+            (fstat(dir), statat(parent, name, AtFlags::empty())),
+            (Ok(locked), Ok(there)) if locked.st_ino == there.st_ino
+        )
+}
+
+/// Removes a room's group when its lock can be had, and the kernel has let go of the processes that ended in it.
+fn remove_group(parent: BorrowedFd<'_>, room: &str, deadline: Instant) {
+    let name = format!("{PREFIX}{room}");
+    while let Ok(dir) = open_dir(parent, name.as_str()) {
+        if lock(parent, &name, &dir) {
+            match unlinkat(parent, name.as_str(), AtFlags::REMOVEDIR) {
+                // Whatever is still in there has lost its room. On v1 there is no such file: a group that only
+                // has such a name, and is somebody else's, has something in it and stays.
+                Err(Errno::BUSY) => drop(write(dir.as_fd(), "cgroup.kill", "1")),
+                _ => return,
+            }
+        }
+        if Instant::now() >= deadline {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 fn sweep(parent: BorrowedFd<'_>) {
-    for name in subgroups(parent).into_iter().filter(|name| name.starts_with(PREFIX)) {
-        let Ok(dir) = open_dir(parent, &name) else { continue };
-        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue;
+    let now = Instant::now();
+    for entry in Dir::read_from(parent).into_iter().flatten().flatten() {
+        if let Some(room) = entry.file_name().to_str().ok().and_then(|name| name.strip_prefix(PREFIX)) {
+            remove_group(parent, room, now);
         }
-        let inner = subgroups(dir.as_fd());
-        if inner.iter().any(|name| name == v2::GUESTS) && v2::is_base(&name) {
-            // Whatever is still in there has lost its spawner.
-            let _ = write(dir.as_fd(), "cgroup.kill", "1");
-            inner.iter().for_each(|name| remove_group(dir.as_fd(), name));
-        }
-        // A group of somebody else's that happens to have such a name has something in it, and stays.
-        let _ = unlinkat(parent, &name, AtFlags::REMOVEDIR);
     }
-}
-
-fn subgroups(parent: BorrowedFd<'_>) -> Vec<String> {
-    let Ok(entries) = Dir::read_from(parent) else { return Vec::new() };
-    entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_dir())
-        .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
-        .filter(|name| name != "." && name != "..")
-        .collect()
 }
 
 /// Which kind of groups a spawner started now would make, or why none.
 pub(crate) fn usable() -> Result<&'static str, String> {
-    match Groups::open() {
+    match Groups::open(false) {
         Groups::V2(_) => Ok("v2"),
-        Groups::V1(_) => Ok("v1"),
+        Groups::V1(..) => Ok("v1"),
         Groups::None(why) => Err(why),
     }
 }
@@ -235,22 +277,14 @@ pub(crate) fn v2_controllers(group: &std::path::Path) -> Option<String> {
     read(dir.as_fd(), "cgroup.controllers").ok().map(|list| list.trim().to_owned())
 }
 
-/// Removes what a spawner that was killed left, as soon as its rooms have let go of it.
-pub(crate) fn sweep_after(spawner: u32, rooms: &[String]) {
+/// Removes the groups of rooms whose spawner was killed, as soon as the rooms have let go of them.
+pub(crate) fn remove_after(rooms: &[String]) {
     let found = hierarchies();
-    let base = format!("{PREFIX}{spawner}-");
-    let ours = |name: &String| {
-        name.starts_with(&base)
-            || name.strip_prefix(PREFIX).is_some_and(|room| rooms.iter().any(|known| known == room))
-    };
+    let bases = found.unified_ancestors().into_iter().map(|parent| parent.join(v2::BASE));
     let deadline = Instant::now() + PATIENCE;
-    for dir in found.unified_ancestors().iter().chain(found.controllers.iter().map(|(_, dir)| dir)) {
-        let Ok(dir) = crate::mounts::directory(dir).and_then(|path| open_dir(path.as_fd(), ".")) else {
-            continue;
-        };
-        while subgroups(dir.as_fd()).iter().any(ours) && Instant::now() < deadline {
-            sweep(dir.as_fd());
-            std::thread::sleep(PAUSE);
+    for dir in bases.chain(found.controllers.into_iter().map(|(_, dir)| dir)) {
+        if let Ok(dir) = open_dir(CWD, dir) {
+            rooms.iter().for_each(|room| remove_group(dir.as_fd(), room, deadline));
         }
     }
 }

@@ -69,6 +69,15 @@ impl Spawner {
         }
     }
 
+    /// Gives the line to the spawner away, with its pid. Whoever has it waits for the spawner's end.
+    pub fn into_parts(mut self) -> Option<(Channel, u32)> {
+        let pid = self.pid();
+        let channel = self.channel.take();
+        // Its end is no longer ours to wait for.
+        std::mem::forget(self);
+        channel.map(|channel| (channel, pid))
+    }
+
     /// Asks for a room. It may still be in the making when this returns: commands can be sent at once, and
     /// [`Room::ready`] waits.
     pub fn create(&self, spec: &RoomSpec) -> Result<Room, RoomError> {
@@ -163,7 +172,7 @@ impl Spawner {
             Some(status) => format!("with status {}", status.exit_status().unwrap_or(0)),
             None => "unseen".to_owned(),
         };
-        crate::cgroup::sweep_after(self.pid(), &self.rooms.borrow());
+        crate::cgroup::remove_after(&self.rooms.borrow());
         RoomError::gone(format!("the spawner ended ({how}), and its rooms with it"))
     }
 }

@@ -68,6 +68,12 @@ impl UidRange {
         format!("0 {} {RANGE}", self.base)
     }
 
+    /// The map of a mount whose files have the ids that the room sees. The one more is for what the overlay does
+    /// there as the machine's root.
+    pub(crate) fn layer_map(&self) -> String {
+        format!("0 {} {RANGE}\n{RANGE} 0 1", self.base)
+    }
+
     /// A map that shows files of `owner` as files of the room's `inside`, and creates them as such.
     pub(crate) fn owner_map(&self, owner: u32, inside: u32) -> String {
         format!("{owner} {} 1", self.base + inside)

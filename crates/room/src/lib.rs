@@ -2,26 +2,31 @@
 //!
 //! ```text
 //!  host.rs      Spawner, Room: what the rest of the program holds
+//!  durable.rs   finding rooms again that have outlived their host
 //!  spawner.rs   the process that clones itself into rooms
 //!  template.rs  the file system that rooms start from; skeleton.rs: its own part
 //!  build.rs     a room, step by step, in the clone that becomes its PID 1
 //!  identity.rs cgroup.rs mounts.rs landlock.rs seccomp.rs    the walls
+//!  remove.rs    deleting what rooms have written
 //!  probe.rs     what this machine offers
 //! ```
 #![forbid(unsafe_code)]
 
 mod build;
 mod cgroup;
+mod durable;
 mod host;
 mod identity;
 mod landlock;
 mod mounts;
 mod probe;
+mod remove;
 mod seccomp;
 mod spawner;
 mod step;
 mod template;
 
+pub use durable::{bind_guest_socket, call_guest};
 pub use host::{Room, Spawner};
 pub use identity::Privilege;
 pub use probe::{Fact, facts};

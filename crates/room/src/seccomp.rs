@@ -64,7 +64,7 @@ pub(crate) fn program(stage: Stage, strictness: Strictness) -> Vec<Instruction> 
             ret(Action::Errno(libc::ENOSYS)),
             jump(JEQ, libc::SYS_unshare as u32, 0, 3),
             load_arg(0),
-            jump(JSET, libc::CLONE_NEWCGROUP as u32, 0, 6),
+            jump(JSET, (libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS) as u32, 0, 6),
             ret(Action::Errno(libc::EPERM)),
             // The kernel's memory for filters is one pool for the whole machine; a command adds none to it.
             jump(JEQ, libc::SYS_seccomp as u32, 0, 1),
@@ -253,11 +253,13 @@ mod tests {
             assert_eq!(verdict(libc::SYS_unshare, ns(flag)), EPERM);
         }
         assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_FILES)), ALLOW);
-        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS)), EPERM);
+        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS)), ALLOW);
+        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWUTS | libc::CLONE_NEWIPC)), EPERM);
         let command = |number: i64, args| {
             run(&program(Stage::Command, Strictness::default()), number as u32, args, AUDIT_ARCH_X86_64)
         };
         assert_eq!(command(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP)), EPERM);
+        assert_eq!(command(libc::SYS_unshare, ns(libc::CLONE_NEWUTS)), EPERM);
         assert_eq!(command(libc::SYS_clone3, [0; 6]), ENOSYS);
         assert_eq!(command(libc::SYS_read, [0; 6]), ALLOW);
 

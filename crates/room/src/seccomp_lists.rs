@@ -174,15 +174,10 @@ fn no_socket_filters() -> Vec<Instruction> {
     ]
 }
 
-/// No namespaces but, alone, the cgroup namespace that each command is started in; commands lose that too.
+/// No namespaces but those that each command is started in, of cgroups and of host names; commands lose them too.
 fn unshare_flags() -> Vec<Instruction> {
-    vec![
-        load_arg(0),
-        jump(JEQ, CLONE_NEWCGROUP as u32, 2, 0),
-        jump(JSET, NAMESPACE_FLAGS | CLONE_NEWTIME, 0, 1),
-        ret(Action::Errno(EPERM)),
-        ret(Action::Allow),
-    ]
+    let others = (NAMESPACE_FLAGS | CLONE_NEWTIME) & !(CLONE_NEWCGROUP | CLONE_NEWUTS) as u32;
+    vec![load_arg(0), jump(JSET, others, 0, 1), ret(Action::Errno(EPERM)), ret(Action::Allow)]
 }
 
 fn only(argument: u32, values: &[u32], otherwise: i32) -> Vec<Instruction> {

@@ -22,8 +22,8 @@ use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
 use workroom_sys::origin::ask_command_line;
 use workroom_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, next_signal, signal_fd};
-use workroom_sys::wait::reap;
-use workroom_types::{ErrorCode, Layer, RoomError, RoomSpec};
+use workroom_sys::wait::{Ending, reap};
+use workroom_types::{ErrorCode, Layer, Lifetime, RoomError, RoomSpec};
 
 /// The name this program is started under to be a spawner.
 pub(crate) const ARGV0: &str = "workroom-spawner";
@@ -55,14 +55,28 @@ fn status(ended: io::Result<()>) -> i32 {
 
 struct Spawner {
     host: Channel,
-    /// Opened for the first room that has a limit.
+    /// Opened for the first room that has a limit, or is durable.
     groups: Option<Groups>,
+    /// Whether what killed spawners left was looked for: once, and when the first room is on its way.
+    swept: bool,
     privilege: Privilege,
     caller: (u32, u32),
     /// As root.
     ranges: io::Result<UidRanges>,
-    /// Names by pid. A pid stays a room's until it is reaped here, so no descriptor is needed to hold it.
-    rooms: HashMap<i32, String>,
+    /// By pid, which stays theirs until they are reaped here: no descriptor is needed to hold it.
+    children: HashMap<i32, Child>,
+}
+
+/// What a clone of this process is for.
+enum Child {
+    Room {
+        id: String,
+        durable: bool,
+    },
+    /// Deletes a directory.
+    Remover {
+        job: u64,
+    },
 }
 
 fn run(host: Channel) -> io::Result<()> {
@@ -89,7 +103,8 @@ fn run(host: Channel) -> io::Result<()> {
     {
         let _ = template.complete();
     }
-    let mut spawner = Spawner { host, groups: None, privilege, caller, ranges, rooms: HashMap::new() };
+    let mut spawner =
+        Spawner { host, groups: None, swept: false, privilege, caller, ranges, children: HashMap::new() };
     let served = spawner.serve(&signals, &template);
     // Whatever ended the serving, no room outlives it.
     spawner.end_all();
@@ -109,11 +124,19 @@ impl Spawner {
             };
             if ready[1] {
                 while next_signal(signals.as_fd()).is_some() {}
-                self.reap_rooms()?;
+                self.reap_children()?;
             }
             if ready[0] {
                 match self.host.receive()? {
                     Received::Message(ToSpawner::Create(spec), fds) => self.create(template, &spec, fds)?,
+                    Received::Message(ToSpawner::Remove { job, path }, _) => {
+                        self.remove(template, job, &path)?
+                    }
+                    Received::Message(ToSpawner::Sweep, _) => {
+                        if let Some(groups) = &self.groups {
+                            groups.sweep();
+                        }
+                    }
                     Received::Closed => return Ok(()),
                 }
             }
@@ -145,9 +168,14 @@ impl Spawner {
             Ok((pid, pidfd)) => {
                 let answer = FromSpawner::Cloned { room: spec.id.clone(), pid };
                 let sent = self.host.send(&answer, &[pidfd.as_fd()]);
-                self.rooms.insert(pid, spec.id.clone());
+                let durable = spec.lifetime == Lifetime::Durable;
+                self.children.insert(pid, Child::Room { id: spec.id.clone(), durable });
                 // The room waits for this and says so itself if it goes wrong.
                 let _ = template.complete();
+                if let Some(groups) = self.groups.as_ref().filter(|_| !self.swept) {
+                    groups.sweep();
+                    self.swept = true;
+                }
                 sent
             }
             Err(error) => self.host.send(&refused(error), &[]),
@@ -161,16 +189,27 @@ impl Spawner {
         spec: &RoomSpec,
         fds: Vec<OwnedFd>,
     ) -> Result<(i32, OwnedFd), RoomError> {
-        let control = fds.into_iter().next().map(Channel::from_fd).ok_or_else(|| {
+        let mut fds = fds.into_iter();
+        let control = fds.next().map(Channel::from_fd).ok_or_else(|| {
             RoomError::new(ErrorCode::RoomSetup, "the request came without a control socket", "")
         })?;
+        let listener = fds.next();
+        if listener.is_some() != (spec.lifetime == Lifetime::Durable) {
+            return Err(RoomError::new(
+                ErrorCode::RoomSetup,
+                "a durable room, and only such a one, comes with a socket to listen on",
+                "",
+            ));
+        }
         let wanted: Vec<(&Path, bool)> = spec
-            .workspace
+            .layer
             .iter()
-            .map(|workspace| (workspace.source.as_path(), workspace.read_only))
+            .map(|layer| (layer.as_path(), false))
+            .chain(spec.workspace.iter().map(|workspace| (workspace.source.as_path(), workspace.read_only)))
             .chain(spec.mounts.iter().map(|mount| (mount.source.as_path(), true)))
             .collect();
-        let host_trees = template.take(&wanted)?;
+        let mut host_trees = template.take(&wanted)?;
+        let layer = spec.layer.is_some().then(|| host_trees.remove(0));
         let as_root = self.privilege == Privilege::Root;
         let own_ids = !spec.without.contains(Layer::UserNs) && !spec.without.contains(Layer::UidRange);
         let range = if as_root && own_ids {
@@ -183,12 +222,13 @@ impl Spawner {
         let owner = range.as_ref().map_or(self.caller.0, |range| range.base);
         let limits = effective_limits(spec);
         let limited = limits.memory.is_some() || limits.pids.is_some() || limits.cpus_milli.is_some();
-        if limited && self.groups.is_none() {
-            self.groups = Some(template.on_the_machine(Groups::open)?);
+        let durable = spec.lifetime == Lifetime::Durable;
+        if (limited || durable) && self.groups.is_none() {
+            self.groups = Some(template.on_the_machine(|| Groups::open(durable))?);
         }
         let groups = self.groups.as_ref();
         let group = match groups {
-            Some(groups) => groups.create(&spec.id, &limits, owner)?,
+            Some(groups) => groups.create(&spec.id, &limits, owner, durable)?,
             None => RoomGroup::unlimited(&limits, "no limit was asked for"),
         };
         let flags = CloneFlags::NONE
@@ -201,14 +241,18 @@ impl Spawner {
             range: range.as_ref(),
             caller: self.caller,
             group,
+            layer,
             host_trees,
             control,
+            listener,
         });
         let cloned =
             clone_process(flags, groups.and_then(Groups::guests), || builder.take().map_or(1, build::run));
         match cloned {
             Ok(cloned) => Ok((cloned.pid, cloned.pidfd)),
             Err(error) => {
+                // It has the lock.
+                drop(builder);
                 self.remove_groups(&spec.id);
                 Err(error).during("clone")
             }
@@ -221,28 +265,61 @@ impl Spawner {
         }
     }
 
-    fn reap_rooms(&mut self) -> io::Result<()> {
-        while let Some(reaped) = reap()? {
-            if let Some(room) = self.rooms.remove(&reaped.pid) {
-                self.remove_groups(&room);
-                // A host that is gone is seen, and acted on, when its socket is read.
-                let _ = self.host.send(&FromSpawner::Gone { room }, &[]);
+    /// Deletes a directory in a clone of this process: what rooms have written is never walked by anything that
+    /// lives on.
+    fn remove(&mut self, template: &Result<Template, RoomError>, job: u64, path: &Path) -> io::Result<()> {
+        let cloned = clone_process(CloneFlags::NONE, None, || {
+            let Ok(template) = template else { return 1 };
+            match template.on_the_machine(|| crate::remove::remove_tree(path)) {
+                Ok(Ok(())) => 0,
+                Ok(Err(error)) => error.raw_os_error().unwrap_or(libc::EIO),
+                Err(_) => libc::EIO,
             }
+        });
+        match cloned {
+            Ok(cloned) => {
+                self.children.insert(cloned.pid, Child::Remover { job });
+                Ok(())
+            }
+            Err(error) => self.host.send(&FromSpawner::Removed { job, error: Some(error.to_string()) }, &[]),
+        }
+    }
+
+    fn reap_children(&mut self) -> io::Result<()> {
+        while let Some(reaped) = reap()? {
+            let said = match self.children.remove(&reaped.pid) {
+                Some(Child::Room { id, .. }) => {
+                    self.remove_groups(&id);
+                    FromSpawner::Gone { room: id }
+                }
+                Some(Child::Remover { job }) => {
+                    let error = match reaped.ending {
+                        Ending::Exited(0) => None,
+                        Ending::Exited(errno) => Some(io::Error::from_raw_os_error(errno).to_string()),
+                        Ending::Killed(signal) => Some(format!("the remover was killed by signal {signal}")),
+                    };
+                    FromSpawner::Removed { job, error }
+                }
+                None => continue,
+            };
+            // A host that is gone is seen, and acted on, when its socket is read.
+            let _ = self.host.send(&said, &[]);
         }
         Ok(())
     }
 
-    /// The host is gone: so are its rooms, before this process is.
+    /// The host is gone: so are its rooms, before this process is. Durable ones go on.
     fn end_all(&mut self) {
-        for pid in self.rooms.keys().filter_map(|pid| Pid::from_raw(*pid)) {
+        self.children.retain(|_, child| !matches!(child, Child::Room { durable: true, .. }));
+        for pid in self.children.keys().filter_map(|pid| Pid::from_raw(*pid)) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        while !self.rooms.is_empty() {
+        while !self.children.is_empty() {
             let ended = rustix::process::wait(WaitOptions::empty());
             match ended {
                 Ok(Some((pid, _))) => {
-                    if let Some(room) = self.rooms.remove(&pid.as_raw_nonzero().get()) {
-                        self.remove_groups(&room);
+                    if let Some(Child::Room { id, .. }) = self.children.remove(&pid.as_raw_nonzero().get()) {
+                        self.remove_groups(&id);
                     }
                 }
                 Err(Errno::INTR) => {}

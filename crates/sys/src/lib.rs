@@ -8,6 +8,8 @@ pub mod mount;
 pub mod namespace;
 pub mod net;
 pub mod origin;
+#[cfg(feature = "async")]
+pub mod readiness;
 pub mod seccomp;
 pub mod signal;
 pub mod wait;

@@ -1,6 +1,7 @@
 //! The walls of a room, by name, and what is known about each one on this machine.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 
 /// One wall. The names are what `--require`, `--allow-missing` and reports use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -135,8 +136,63 @@ pub enum LayerState {
 }
 
 /// What is really in force in a room: one entry for each layer, in the order of [`Layer::ALL`].
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+///
+/// In JSON an object: `{"seccomp": {"state": "enforced", "by": "allow-list"}, …}`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Enforced(pub Vec<(Layer, LayerState)>);
+
+/// A layer's state as JSON has it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "state")]
+enum Told {
+    Enforced { by: String },
+    Partial { by: String },
+    Missing { why: String },
+}
+
+impl From<&LayerState> for Told {
+    fn from(state: &LayerState) -> Told {
+        match state.clone() {
+            LayerState::Enforced(by) => Told::Enforced { by },
+            LayerState::Partial(by) => Told::Partial { by },
+            LayerState::Missing(why) => Told::Missing { why },
+        }
+    }
+}
+
+impl From<Told> for LayerState {
+    fn from(told: Told) -> LayerState {
+        match told {
+            Told::Enforced { by } => LayerState::Enforced(by),
+            Told::Partial { by } => LayerState::Partial(by),
+            Told::Missing { why } => LayerState::Missing(why),
+        }
+    }
+}
+
+impl Serialize for Enforced {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer
+                .collect_map(self.0.iter().map(|(layer, state)| (layer.name(), Told::from(state))));
+        }
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Enforced {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Enforced, D::Error> {
+        if !deserializer.is_human_readable() {
+            return Vec::deserialize(deserializer).map(Enforced);
+        }
+        let told = BTreeMap::<String, Told>::deserialize(deserializer)?;
+        // What a newer server has and we do not know is left out.
+        let known = told.into_iter().filter_map(|(name, told)| Some((Layer::from_name(&name)?, told.into())));
+        let mut enforced = Enforced(known.collect());
+        enforced.0.sort_by_key(|(layer, _)| *layer as u8);
+        Ok(enforced)
+    }
+}
 
 impl Enforced {
     pub fn set(&mut self, layer: Layer, state: LayerState) {
@@ -158,6 +214,19 @@ impl Enforced {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_enforced_is_an_object_in_json_and_comes_back() {
+        let mut enforced = Enforced::default();
+        enforced.set(Layer::Seccomp, LayerState::Enforced("allow-list".into()));
+        enforced.set(Layer::Cpu, LayerState::Missing("no cgroup".into()));
+        let text = serde_json::to_string(&enforced).unwrap();
+        assert_eq!(
+            text,
+            r#"{"seccomp":{"state":"enforced","by":"allow-list"},"cpu":{"state":"missing","why":"no cgroup"}}"#
+        );
+        assert_eq!(serde_json::from_str::<Enforced>(&text).unwrap(), enforced);
+    }
 
     #[test]
     fn every_layer_is_found_by_its_name_and_fits_the_set() {

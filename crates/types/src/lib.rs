@@ -2,15 +2,31 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod exec;
+mod journal;
 mod layer;
+mod problem;
 mod quantity;
 mod report;
+mod session;
 mod spec;
+mod time;
+mod token;
 
 pub use error::{ErrorCode, RoomError};
+pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo, ProcessList};
+pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
+pub use problem::{Problem, ProblemCode};
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
-pub use report::{Exit, ExitReport, Usage};
+pub use report::{Exit, ExitReport, RunReport, Usage};
+pub use session::{
+    Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,
+    Session, SessionPage, SessionState, UpdateSession,
+};
 pub use spec::{
     AGENT_ID, CommandSpec, HostMount, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize, Workspace,
+    base_environment,
 };
+pub use time::Timestamp;
+pub use token::{Caller, CreateToken, NewToken, Scope, TokenInfo, TokenList, TokenScope};

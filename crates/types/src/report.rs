@@ -37,3 +37,18 @@ pub struct ExitReport {
     pub duration_micros: u64,
     pub usage: Usage,
 }
+
+/// The guest's account of a command of a durable room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunReport {
+    pub exit: Exit,
+    pub timed_out: bool,
+    /// Whether the kernel killed a process of the room for want of memory while the command ran.
+    pub oom_killed: bool,
+    pub duration_micros: u64,
+    pub cpu_micros: u64,
+    /// Bytes: of the largest process of the command.
+    pub peak_memory: u64,
+    /// Bytes that came out: of stdout, of stderr.
+    pub written: [u64; 2],
+}

@@ -39,6 +39,21 @@ impl RoomUser {
     }
 }
 
+/// The environment that every command begins with; nothing of the host's is in it.
+pub fn base_environment(user: RoomUser) -> Vec<(String, String)> {
+    [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", user.home()),
+        ("USER", user.name()),
+        ("LOGNAME", user.name()),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "dumb"),
+        ("TZ", ":/etc/localtime"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
 /// What a room may reach. Only nothing, for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -98,6 +113,8 @@ pub enum Lifetime {
     FirstCommand,
     /// The end of whoever holds its control socket.
     Connection,
+    /// Nothing else: it goes on without its host, and listens for the next one.
+    Durable,
 }
 
 /// Everything needed to build a room.
@@ -110,6 +127,9 @@ pub struct RoomSpec {
     pub limits: Limits,
     pub network: Network,
     pub workspace: Option<Workspace>,
+    /// A directory of the host with `fs/` and `work/` in it, to which everything that the room writes goes; in
+    /// memory, without.
+    pub layer: Option<PathBuf>,
     pub mounts: Vec<HostMount>,
     pub lifetime: Lifetime,
     /// Layers that must hold although they are not required by default.

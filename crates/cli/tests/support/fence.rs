@@ -82,12 +82,15 @@ impl Fence {
         found
     }
 
-    /// Groups that rooms made and that are still there.
+    /// Groups that rooms made and that are still there: all but the fence's own, and, on v2, the two that stay.
     pub(crate) fn rooms(&self) -> Vec<PathBuf> {
-        let named = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("workroom-"))
+        let stays = |path: &PathBuf| {
+            self.groups.iter().any(|fence| {
+                path == fence
+                    || ["caller", "workroom", "workroom/guests"].iter().any(|at| *path == fence.join(at))
+            })
         };
-        self.all().into_iter().filter(named).collect()
+        self.all().into_iter().filter(|path| !stays(path)).collect()
     }
 
     pub(crate) fn processes(&self) -> Vec<i32> {

@@ -25,9 +25,8 @@ impl Hierarchies {
 
 /// Reads the kernel's own account of it.
 pub(crate) fn hierarchies() -> Hierarchies {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    parse(&groups, &mounts)
+    let read = |file| super::read(rustix::fs::CWD, file).unwrap_or_default();
+    parse(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
 fn parse(groups: &str, mounts: &str) -> Hierarchies {
@@ -45,7 +44,10 @@ fn parse(groups: &str, mounts: &str) -> Hierarchies {
         })
     };
     for line in mounts.lines() {
-        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let Some((left, right)) = line.split_once(" - ").filter(|(_, right)| right.starts_with("cgroup"))
+        else {
+            continue;
+        };
         let left: Vec<&str> = left.split(' ').collect();
         let right: Vec<&str> = right.split(' ').collect();
         let (&[_, _, _, root, point, ..], &[kind, _, options, ..]) = (left.as_slice(), right.as_slice())

@@ -1,10 +1,7 @@
 //! cgroup v1: one group per controller and room.
 
-use super::{
-    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, remove_group, sweep, write,
-    write_if_there,
-};
-use rustix::fs::OFlags;
+use super::{Hierarchies, RoomGroup, make_locked, not_asked, open_dir, open_file, write, write_if_there};
+use rustix::fs::{CWD, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use workroom_guest::{Meters, WorkGroup};
@@ -23,20 +20,17 @@ impl Controllers {
             let path = found.controller(name).ok_or(format!("cgroup v1 has no {name} controller"))?;
             rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
                 .map_err(|error| format!("cgroup v1 is not writable here ({error})"))?;
-            crate::mounts::directory(path)
-                .and_then(|path| open_dir(path.as_fd(), "."))
-                .map_err(|error| format!("cgroup v1 {name} cannot be opened ({error})"))
+            open_dir(CWD, path).map_err(|error| format!("cgroup v1 {name} cannot be opened ({error})"))
         };
-        let controllers = Controllers { memory: dir("memory")?, pids: dir("pids")?, cpu: dir("cpu").ok() };
-        for dir in [Some(&controllers.memory), Some(&controllers.pids), controllers.cpu.as_ref()] {
-            dir.iter().for_each(|dir| sweep(dir.as_fd()));
-        }
-        Ok(controllers)
+        Ok(Controllers { memory: dir("memory")?, pids: dir("pids")?, cpu: dir("cpu").ok() })
+    }
+
+    pub(super) fn all(&self) -> [Option<&OwnedFd>; 3] {
+        [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()]
     }
 
     /// Only controllers that limit something are joined: each join may stall for milliseconds.
     pub(crate) fn create(&self, room: &str, limits: &Limits) -> io::Result<RoomGroup> {
-        let name = format!("{PREFIX}{room}");
         let mut made = RoomGroup {
             work: WorkGroup::default(),
             meters: Meters::default(),
@@ -45,7 +39,7 @@ impl Controllers {
         };
         let enforced = || LayerState::Enforced("cgroup v1".into());
         let mut join = |parent: &OwnedFd| -> io::Result<OwnedFd> {
-            let group = make_locked(parent.as_fd(), &name)?;
+            let group = make_locked(parent.as_fd(), room)?;
             made.work.join.push(open_file(group.as_fd(), "cgroup.procs", OFlags::WRONLY)?);
             Ok(group)
         };
@@ -89,12 +83,5 @@ impl Controllers {
             (None, _) => (Layer::Cpu, not_asked()),
         });
         Ok(made)
-    }
-
-    pub(crate) fn remove(&self, room: &str) {
-        let name = format!("{PREFIX}{room}");
-        for parent in [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten() {
-            remove_group(parent.as_fd(), &name);
-        }
     }
 }

@@ -1,77 +1,114 @@
-//! cgroup v2: one base for the spawner, one group for each room's commands.
+//! cgroup v2: one base that all spawners share, in it one group for each room's commands.
 
 use super::{
-    Hierarchies, PREFIX, RoomGroup, make_locked, not_asked, open_dir, open_file, remove_group, subgroups,
-    sweep, write, write_if_there,
+    Hierarchies, RoomGroup, make_group, make_locked, not_asked, open_dir, open_file, read, write,
+    write_if_there,
 };
-use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat};
-use rustix::process::Uid;
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, access, chmodat, chownat, fstat};
+use rustix::process::{Uid, geteuid};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use workroom_guest::{Meters, WorkGroup};
 use workroom_types::{Layer, LayerState, Limits};
 
+/// What the base is called.
+pub(super) const BASE: &str = "workroom";
+
 /// Where guests and launchers are.
-pub(super) const GUESTS: &str = "guests";
+const GUESTS: &str = "guests";
 
-/// Whether a group's name is one that [`Base::open`] gives: `workroom-PID-HEX`.
-pub(super) fn is_base(name: &str) -> bool {
-    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
-    parts.is_some_and(|(pid, hex)| {
-        !pid.is_empty()
-            && pid.bytes().all(|b| b.is_ascii_digit())
-            && hex.len() == 8
-            && hex.bytes().all(|b| b.is_ascii_hexdigit())
-    })
-}
+/// What every room's group has.
+const CONTROLLERS: &str = "+memory +pids";
 
-/// The spawner's own group, with the controllers switched on for what is below it.
+/// The group with the controllers switched on for what is below it.
 pub(crate) struct Base {
-    parent: OwnedFd,
-    name: String,
-    dir: OwnedFd,
-    pub(crate) guests: OwnedFd,
-    has_cpu: bool,
+    pub(super) dir: OwnedFd,
+    pub(super) guests: OwnedFd,
 }
 
 impl Base {
+    /// The base in the nearest group above us under which groups with memory and pids can be made.
+    ///
+    /// A group that has processes of its own cannot give controllers to groups below it, so this is often not
+    /// our own group but one above; the nearest, so that limits on us go on holding for our rooms.
     pub(crate) fn open(found: &Hierarchies) -> Result<Base, String> {
         let ancestors = found.unified_ancestors();
-        let (parent, has_cpu) = choose_parent(&ancestors)?;
-        let parent = crate::mounts::directory(&parent)
-            .and_then(|path| open_dir(path.as_fd(), "."))
-            .map_err(|error| format!("cgroup v2 cannot be opened ({error})"))?;
-        sweep(parent.as_fd());
-        let suffix = crate::identity::random_u32().map_err(|error| error.to_string())?;
-        let name = format!("{PREFIX}{}-{suffix:08x}", std::process::id());
-        Self::make(parent, name, has_cpu).map_err(|error| format!("cgroup v2 is not writable here ({error})"))
+        // Our own group has a process, us; only the root of all may give controllers away nevertheless.
+        let above = match ancestors.as_slice() {
+            [] => return Err("no cgroup v2 is mounted".into()),
+            [_, above @ ..] if !above.is_empty() => above,
+            root => root,
+        };
+        above.iter().find_map(|parent| Base::find(parent).or_else(|_| Base::make(parent)).ok()).ok_or_else(
+            || "no writable cgroup v2 with memory and pids controllers is above this process".into(),
+        )
     }
 
-    fn make(parent: OwnedFd, name: String, has_cpu: bool) -> io::Result<Base> {
-        let dir = make_locked(parent.as_fd(), &name)?;
-        let prepared = (|| {
-            write(dir.as_fd(), "cgroup.subtree_control", "+memory +pids")?;
-            mkdirat(&dir, GUESTS, Mode::from_raw_mode(0o700))?;
-            // A launcher moves its own commands from `guests` to its room's group, for which the kernel asks
-            // for write access to the group that both are in. What it can reach is still decided by the
-            // owner of each room's own group.
-            chmodat(&dir, "cgroup.procs", Mode::from_raw_mode(0o666), AtFlags::empty())?;
-            open_dir(dir.as_fd(), GUESTS)
-        })();
-        match prepared {
-            Ok(guests) => Ok(Base { parent, name, dir, guests, has_cpu }),
-            Err(error) => {
-                remove_group(dir.as_fd(), GUESTS);
-                remove_group(parent.as_fd(), &name);
-                Err(error)
-            }
+    /// A base without controllers, beside those of v1: rooms can be stopped as a whole in it, and nothing else.
+    pub(crate) fn open_beside_v1(found: &Hierarchies) -> Option<Base> {
+        let parent = found.unified_ancestors().into_iter().next()?;
+        let open = || -> io::Result<Base> {
+            let dir = open_own(&parent)?;
+            Ok(Base { guests: open_dir(dir.as_fd(), GUESTS)?, dir })
+        };
+        let make = || -> io::Result<Base> {
+            make_group(open_dir(CWD, &parent)?.as_fd(), BASE)?;
+            let dir = open_own(&parent)?;
+            let base = Base { guests: dir.try_clone()?, dir };
+            base.let_launchers_in()?;
+            open()
+        };
+        open().or_else(|_| make()).ok()
+    }
+
+    /// Takes what an earlier spawner has made.
+    fn find(parent: &Path) -> io::Result<Base> {
+        let dir = open_own(parent)?;
+        if !gives_controllers(dir.as_fd()) {
+            return Err(io::ErrorKind::NotFound.into());
         }
+        Ok(Base { guests: open_dir(dir.as_fd(), GUESTS)?, dir })
+    }
+
+    /// A launcher moves its own commands from `guests` to its room's group, for which the kernel asks for write
+    /// access to the group that both are in. What it can reach is still decided by the owner of each room's own
+    /// group.
+    fn let_launchers_in(&self) -> io::Result<()> {
+        chmodat(&self.dir, "cgroup.procs", Mode::from_raw_mode(0o666), AtFlags::empty())?;
+        make_group(self.dir.as_fd(), GUESTS)
+    }
+
+    /// Makes what is missing. Others may be doing the same: each step may be done twice, and the last one is
+    /// what [`Base::find`] waits to see.
+    fn make(parent: &Path) -> io::Result<Base> {
+        access(parent, Access::WRITE_OK | Access::EXEC_OK)?;
+        let above = open_dir(CWD, parent)?;
+        if !gives_controllers(above.as_fd()) {
+            // Refused where the group has processes of its own, or does not have the controllers itself.
+            write(above.as_fd(), "cgroup.subtree_control", CONTROLLERS)?;
+        }
+        make_group(above.as_fd(), BASE)?;
+        let dir = open_own(parent)?;
+        write(dir.as_fd(), "cgroup.subtree_control", CONTROLLERS)?;
+        Base { guests: dir.try_clone()?, dir }.let_launchers_in()?;
+        Base::find(parent)
+    }
+
+    /// Whether there is more in here than `guests` and one room: a directory has a link from each one in it.
+    pub(super) fn has_more_than_one_room(&self) -> bool {
+        fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 2 + 2)
+    }
+
+    /// Only for a room that asks for it: every group pays for a controller that is on.
+    fn enable_cpu(&self) -> bool {
+        let enable = |file| write(self.dir.as_fd(), file, "+cpu").is_ok();
+        let ours = "cgroup.subtree_control";
+        enable(ours) || enable("../cgroup.subtree_control") && enable(ours)
     }
 
     pub(crate) fn create(&self, room: &str, limits: &Limits, owner: u32) -> io::Result<RoomGroup> {
-        mkdirat(&self.dir, room, Mode::from_raw_mode(0o700))?;
-        let group = open_dir(self.dir.as_fd(), room)?;
+        let group = make_locked(self.dir.as_fd(), room)?;
         let dir = group.as_fd();
         let mut states = Vec::new();
         let enforced = || LayerState::Enforced("cgroup v2".into());
@@ -91,9 +128,7 @@ impl Base {
             None => (Layer::Pids, not_asked()),
         });
         states.push(match limits.cpus_milli {
-            Some(milli) if self.has_cpu => {
-                // Only now: every group pays for a controller that is on.
-                write(self.dir.as_fd(), "cgroup.subtree_control", "+cpu")?;
+            Some(milli) if self.enable_cpu() => {
                 write(dir, "cpu.max", &format!("{} 100000", milli * 100))?;
                 (Layer::Cpu, enforced())
             }
@@ -106,55 +141,38 @@ impl Base {
             peak: open_file(dir, "memory.peak", OFlags::RDONLY).ok(),
             cpu: open_file(dir, "cpu.stat", OFlags::RDONLY).ok(),
         };
-        let work = WorkGroup { birth: Some(group), join: Vec::new() };
+        let freezer = freezer(dir);
+        let work = WorkGroup { birth: Some(group), join: Vec::new(), freezer };
         Ok(RoomGroup { work, meters, states, locks: Vec::new() })
     }
 
-    pub(crate) fn remove(&self, room: &str) {
-        if let Ok(group) = open_dir(self.dir.as_fd(), room) {
-            let _ = write(group.as_fd(), "cgroup.kill", "1");
-        }
-        remove_group(self.dir.as_fd(), room);
+    /// Adds to a room with limits of v1 a group in which it can be stopped as a whole.
+    pub(crate) fn make_stoppable(&self, room: &str, owner: u32, made: &mut RoomGroup) -> io::Result<()> {
+        let group = make_locked(self.dir.as_fd(), room)?;
+        chownat(&group, "cgroup.procs", Some(Uid::from_raw(owner)), None, AtFlags::empty())?;
+        made.meters.cpu = open_file(group.as_fd(), "cpu.stat", OFlags::RDONLY).ok();
+        made.work.freezer = freezer(group.as_fd());
+        made.work.birth = Some(group);
+        Ok(())
     }
 }
 
-impl Drop for Base {
-    fn drop(&mut self) {
-        for inner in subgroups(self.dir.as_fd()) {
-            remove_group(self.dir.as_fd(), &inner);
-        }
-        remove_group(self.parent.as_fd(), &self.name);
+fn freezer(group: BorrowedFd<'_>) -> Option<(OwnedFd, OwnedFd)> {
+    let freeze = open_file(group, "cgroup.freeze", OFlags::RDWR).ok()?;
+    Some((freeze, open_file(group, "cgroup.events", OFlags::RDONLY).ok()?))
+}
+
+/// Opens a base that is ours: whose it is can take every limit off the groups in it.
+fn open_own(parent: &Path) -> io::Result<OwnedFd> {
+    let dir = open_dir(CWD, parent.join(BASE))?;
+    if fstat(&dir)?.st_uid == geteuid().as_raw() {
+        Ok(dir)
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
     }
 }
 
-/// The nearest group above us under which groups with memory and pids can be made, and whether with cpu.
-///
-/// A group that has processes of its own cannot give controllers to groups below it, so this is often not
-/// our own group but one above; the nearest, so that limits on us go on holding for our rooms.
-fn choose_parent(ancestors: &[PathBuf]) -> Result<(PathBuf, bool), String> {
-    let has = |list: &str, name: &str| list.split_whitespace().any(|known| known == name);
-    let enabled = |dir: &PathBuf| {
-        let list = std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
-        (has(&list, "memory") && has(&list, "pids")).then(|| has(&list, "cpu"))
-    };
-    let writable = |dir: &PathBuf| {
-        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
-    };
-    if ancestors.is_empty() {
-        return Err("no cgroup v2 is mounted".into());
-    }
-    // Our own group has a process, us; only the root of all may give controllers away nevertheless.
-    let above = if ancestors.len() > 1 { &ancestors[1..] } else { ancestors };
-    for dir in above.iter().filter(|dir| writable(dir)) {
-        if enabled(dir) != Some(true) {
-            // Refused where the group has processes of its own, or does not have the controllers itself.
-            for controllers in ["+memory +pids", "+cpu"] {
-                let _ = std::fs::write(dir.join("cgroup.subtree_control"), controllers);
-            }
-        }
-        if let Some(cpu) = enabled(dir) {
-            return Ok((dir.clone(), cpu));
-        }
-    }
-    Err("no writable cgroup v2 with memory and pids controllers is above this process".into())
+fn gives_controllers(dir: BorrowedFd<'_>) -> bool {
+    let given = read(dir, "cgroup.subtree_control").unwrap_or_default();
+    ["memory", "pids"].iter().all(|wanted| given.split_whitespace().any(|name| name == *wanted))
 }

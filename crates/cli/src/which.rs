@@ -1,0 +1,106 @@
+//! Which session is meant: its id, the beginning of its id or of the id's last part, or its name.
+
+use crate::remote::Failure;
+use workroom_client::Client;
+use workroom_types::{ListSessions, Problem, ProblemCode};
+
+/// How many are named when several match.
+const MOST_NAMED: usize = 5;
+
+/// The id of the one session that `text` can mean.
+pub(crate) async fn session(client: &Client, text: &str) -> Result<String, Failure> {
+    // A whole id needs no looking up, and may be that of a session which is gone.
+    if is_id(text) {
+        return Ok(text.to_owned());
+    }
+    let mut matching = Vec::new();
+    let mut filter = ListSessions { limit: Some(1000), ..ListSessions::default() };
+    loop {
+        let page = client.list(&filter).await?;
+        matching.extend(
+            page.sessions
+                .into_iter()
+                .filter(|known| means(text, &known.id, &known.name))
+                .map(|known| known.id),
+        );
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            return the_only(text, matching);
+        }
+    }
+}
+
+/// `YYYYMMDD-hhmmss-` and 8 hex digits.
+fn is_id(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let digits = |part: Option<&str>, count| {
+        part.is_some_and(|part| part.len() == count && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let hex = |part: &str| part.len() == 8 && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    digits(parts.next(), 8)
+        && digits(parts.next(), 6)
+        && parts.next().is_some_and(hex)
+        && parts.next().is_none()
+}
+
+fn means(text: &str, id: &str, name: &str) -> bool {
+    if text.is_empty() {
+        return false;
+    }
+    let last = id.rsplit('-').next().unwrap_or_default();
+    id.starts_with(text) || last.starts_with(text) || name == text
+}
+
+fn the_only(text: &str, mut matching: Vec<String>) -> Result<String, Failure> {
+    match matching.len() {
+        1 => Ok(matching.remove(0)),
+        0 => Err(Problem::new(
+            ProblemCode::NotFound,
+            format!("there is no session \"{text}\""),
+            "`workroom ls` lists those that there are",
+        )
+        .into()),
+        several => {
+            let more = if several > MOST_NAMED { ", …" } else { "" };
+            matching.truncate(MOST_NAMED);
+            Err(Failure::problem(
+                format!("\"{text}\" can mean {several} sessions: {}{more}", matching.join(", ")),
+                "write more of its id",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_id_is_known_by_its_form() {
+        assert!(is_id("20260131-120000-0a1b2c3d"));
+        for text in ["", "20260131", "20260131-120000-0a1b2c3", "20260131-120000-0A1B2C3D", "x-y-z"] {
+            assert!(!is_id(text), "{text}");
+        }
+        assert!(!is_id("20260131-120000-0a1b2c3d-1"));
+    }
+
+    #[test]
+    fn what_a_few_letters_can_mean() {
+        let id = "20260131-120000-0a1b2c3d";
+        for text in ["2026", id, "0a1b", "build"] {
+            assert!(means(text, id, "build"), "{text}");
+        }
+        for text in ["", "120000", "a1b", "buil"] {
+            assert!(!means(text, id, "build"), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_one_may_match() {
+        let ids = |count: usize| (0..count).map(|n| format!("id-{n}")).collect::<Vec<_>>();
+        assert_eq!(the_only("i", ids(1)).unwrap(), "id-0");
+        assert_eq!(the_only("i", ids(0)).unwrap_err().document()["code"], "not_found");
+        let several = the_only("i", ids(7)).unwrap_err().document()["detail"].to_string();
+        assert!(several.contains("7 sessions") && several.contains("id-4, …"), "{several}");
+    }
+}

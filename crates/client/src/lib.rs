@@ -1,0 +1,40 @@
+//! The Rust client of /v1: find a server, talk to it over TCP or its unix socket, in types.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), workroom_client::ClientError> {
+//! use workroom_client::{Client, types::{CreateSession, ExecRequest}};
+//! let client = Client::discover()?;
+//! let (session, _) = client.create(&CreateSession::default(), None).await?;
+//! let request = ExecRequest { command: Some("echo hello".into()), ..ExecRequest::default() };
+//! assert_eq!(client.exec(&session.id, &request).await?.stdout, "hello\n");
+//! client.delete(&session.id).await?;
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+mod call;
+mod connection;
+mod discovery;
+mod endpoint;
+mod error;
+mod events;
+mod exec;
+mod private;
+mod server;
+mod sessions;
+mod sse;
+mod tokens;
+mod url;
+
+pub use call::Client;
+pub use discovery::{Found, default_state_dir, discover, state_dir};
+pub use endpoint::Endpoint;
+pub use error::ClientError;
+pub use events::EventStream;
+pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
+pub use server::Capabilities;
+pub use sessions::Action;
+pub use sse::{SseEvent, SseParser};
+
+/// What is said to the server and what it says.
+pub use workroom_types as types;

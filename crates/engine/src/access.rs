@@ -1,0 +1,256 @@
+//! Tokens: made, told apart, revoked.
+
+use crate::state_dir::write_durably;
+use crate::{storage, validate};
+use aws_lc_rs::{constant_time, digest};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock};
+use workroom_store::{Change, Outcome, Store, TokenRow};
+use workroom_types::{
+    Caller, CreateToken, NewToken, Problem, ProblemCode, Scope, Timestamp, TokenInfo, TokenScope,
+};
+
+/// What every token begins with, so that one in the wrong place is recognised.
+const PREFIX: &str = "wr";
+
+/// The file of the first admin token.
+const FILE: &str = "token";
+
+/// All tokens, in memory: asking the store for each request would be slow, and there are few.
+pub(crate) struct Access {
+    tokens: RwLock<HashMap<String, TokenRow>>,
+    /// Whose processes on the unix socket may do everything.
+    own_uid: u32,
+}
+
+impl Access {
+    pub(crate) async fn open(store: &Store, state: &Path) -> Result<Access, Problem> {
+        let rows = store.tokens().await.map_err(storage)?;
+        let access = Access {
+            tokens: RwLock::new(rows.into_iter().map(|row| (row.info.id.clone(), row)).collect()),
+            own_uid: rustix::process::geteuid().as_raw(),
+        };
+        access.ensure_first(store, state).await?;
+        Ok(access)
+    }
+
+    /// The token in the file is an admin token, whatever became of the store; without a file one is made.
+    async fn ensure_first(&self, store: &Store, state: &Path) -> Result<(), Problem> {
+        let failed = |error: std::io::Error| {
+            Problem::new(
+                ProblemCode::StorageUnavailable,
+                format!("the token file {} cannot be used: {error}", state.join(FILE).display()),
+                "",
+            )
+        };
+        let text = match std::fs::read_to_string(state.join(FILE)) {
+            Ok(text) => text.trim().to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let text = new_secret()?;
+                // The file first: a token that is recorded and written nowhere is of no use to anybody.
+                write_durably(state, FILE, format!("{text}\n").as_bytes()).map_err(failed)?;
+                text
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let Some((id, secret)) = parts(&text) else {
+            return Err(failed(std::io::Error::other(
+                "it does not hold a token; delete it to get a new one",
+            )));
+        };
+        if self.known(id) {
+            return Ok(());
+        }
+        let info = TokenInfo {
+            id: id.to_owned(),
+            name: "the first admin token".into(),
+            scope: TokenScope::Admin,
+            owner: None,
+            session: None,
+            read_only: false,
+            created: Timestamp::now(),
+            expires: None,
+        };
+        let row = TokenRow { info, secret_hash: hash(secret) };
+        store.commit(vec![Change::PutToken { row: row.clone() }]).await.map_err(storage)?;
+        self.insert(row);
+        Ok(())
+    }
+
+    fn known(&self, id: &str) -> bool {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
+    fn insert(&self, row: TokenRow) {
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(row.info.id.clone(), row);
+    }
+
+    pub(crate) fn authenticate(&self, token: &str) -> Option<Caller> {
+        let (id, secret) = parts(token)?;
+        let presented = hash(secret);
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let row = tokens.get(id)?;
+        constant_time::verify_slices_are_equal(presented.as_bytes(), row.secret_hash.as_bytes()).ok()?;
+        if row.info.expires.is_some_and(|expires| expires <= Timestamp::now()) {
+            return None;
+        }
+        let info = &row.info;
+        let scope = match info.scope {
+            TokenScope::Admin => Scope::Admin,
+            TokenScope::User => Scope::User { owner: info.owner.clone()? },
+            TokenScope::Session => {
+                Scope::Session { session: info.session.clone()?, owner: info.owner.clone()? }
+            }
+        };
+        Some(Caller { name: format!("token:{}", info.id), scope, read_only: info.read_only })
+    }
+
+    /// The server's own user and root may do everything; anybody else has their own sessions.
+    pub(crate) fn local_caller(&self, uid: u32) -> Caller {
+        let scope = if uid == 0 || uid == self.own_uid {
+            Scope::Admin
+        } else {
+            Scope::User { owner: format!("local:{uid}") }
+        };
+        Caller { name: format!("local:{uid}"), scope, read_only: false }
+    }
+
+    /// Makes a token. `session_owner`: of the session that it is for. `also` is recorded with it.
+    pub(crate) async fn create(
+        &self,
+        store: &Store,
+        caller: &Caller,
+        request: CreateToken,
+        session_owner: Option<String>,
+        also: impl FnOnce(&str) -> Option<Change>,
+    ) -> Result<NewToken, Problem> {
+        validate::name(Some(&request.name))?;
+        validate::foreign("owner", request.owner.as_deref())?;
+        let (owner, session) = match request.scope {
+            TokenScope::Admin if caller.is_admin() => (None, None),
+            TokenScope::User => {
+                let owner = request.owner.clone().unwrap_or_else(|| caller.owner().to_owned());
+                if !caller.is_admin() && owner != caller.owner() {
+                    return Err(not_yours());
+                }
+                (Some(owner), None)
+            }
+            TokenScope::Session => (session_owner, request.session.clone()),
+            TokenScope::Admin => return Err(not_yours()),
+        };
+        if request.scope != TokenScope::User && request.owner.is_some() {
+            return Err(Problem::invalid("owner is for tokens of the scope user", "leave it out"));
+        }
+        if request.scope != TokenScope::Session && request.session.is_some() {
+            return Err(Problem::invalid("session is for tokens of the scope session", "leave it out"));
+        }
+        if request.expires_in == Some(0) {
+            return Err(Problem::invalid(
+                "expires_in 0 is over at once",
+                "leave it out for a token that stays",
+            ));
+        }
+        let text = new_secret()?;
+        let Some((id, secret)) = parts(&text) else { return Err(no_randomness()) };
+        let created = Timestamp::now();
+        let info = TokenInfo {
+            id: id.to_owned(),
+            name: request.name,
+            scope: request.scope,
+            owner,
+            session,
+            // Nobody gives away more than they have.
+            read_only: request.read_only || caller.read_only,
+            created,
+            expires: request.expires_in.map(|seconds| created.plus_seconds(seconds)),
+        };
+        let row = TokenRow { info: info.clone(), secret_hash: hash(secret) };
+        let mut changes = vec![Change::PutToken { row: row.clone() }];
+        changes.extend(also(id));
+        store.commit(changes).await.map_err(storage)?;
+        self.insert(row);
+        Ok(NewToken { info, token: Some(text) })
+    }
+
+    /// Those that the caller could have made, oldest first.
+    pub(crate) fn list(&self, caller: &Caller) -> Vec<TokenInfo> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let mut list: Vec<TokenInfo> =
+            tokens.values().map(|row| &row.info).filter(|info| may_handle(caller, info)).cloned().collect();
+        list.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        list
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<TokenInfo> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(id).map(|row| row.info.clone())
+    }
+
+    /// Revoking what is revoked succeeds.
+    pub(crate) async fn revoke(&self, store: &Store, caller: &Caller, id: &str) -> Result<(), Problem> {
+        match self.find(id) {
+            Some(info) if may_handle(caller, &info) => {}
+            _ => return Ok(()),
+        }
+        let outcome = store.commit(vec![Change::DeleteToken { id: id.to_owned() }]).await.map_err(storage)?;
+        debug_assert!(outcome.iter().all(|outcome| matches!(outcome, Outcome::Done)));
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        Ok(())
+    }
+}
+
+fn may_handle(caller: &Caller, info: &TokenInfo) -> bool {
+    match &caller.scope {
+        Scope::Admin => true,
+        Scope::User { owner } => info.owner.as_ref() == Some(owner),
+        Scope::Session { .. } => false,
+    }
+}
+
+fn not_yours() -> Problem {
+    Problem::new(
+        ProblemCode::Forbidden,
+        "this token may not make such a one",
+        "ask with an admin token, or for a token that reaches no further than your own",
+    )
+}
+
+/// `wr_ID_SECRET`, as (ID, SECRET).
+fn parts(token: &str) -> Option<(&str, &str)> {
+    let (prefix, rest) = token.split_once('_')?;
+    let (id, secret) = rest.split_once('_')?;
+    (prefix == PREFIX && id.len() == 12 && secret.len() == 64).then_some((id, secret))
+}
+
+fn new_secret() -> Result<String, Problem> {
+    let mut bytes = [0u8; 38];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| no_randomness())?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{PREFIX}_{}_{}", &hex[..12], &hex[12..]))
+}
+
+fn no_randomness() -> Problem {
+    Problem::new(ProblemCode::Internal, "the machine gives no randomness", "")
+}
+
+/// What is kept of a secret. It has 256 random bits: nothing slower would protect it better.
+fn hash(secret: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, secret.as_bytes());
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_its_parts_and_nothing_else_has() {
+        let token = new_secret().unwrap();
+        let (id, secret) = parts(&token).unwrap();
+        assert_eq!((id.len(), secret.len()), (12, 64));
+        for bad in ["", "wr_", "wr_a_b", &token[1..], &token[..token.len() - 1]] {
+            assert!(parts(bad).is_none(), "{bad}");
+        }
+        assert_ne!(hash("a"), hash("b"));
+    }
+}

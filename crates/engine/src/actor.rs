@@ -1,0 +1,283 @@
+//! The one owner of a session: a task that holds its row and its room, and does one thing at a time to them.
+
+mod commands;
+mod expiry;
+mod life;
+
+pub(crate) use life::room_spec;
+
+use crate::admission::Place;
+use crate::exec::{ExecPlan, Finished, Memo};
+use crate::room::Room;
+use crate::shared::Shared;
+use crate::{IdempotencyKey, Verb};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use workroom_proto::SpoolReader;
+use workroom_store::{Change, SessionRow};
+use workroom_types::{Problem, ProblemCode, ProcessInfo, Session, SessionState, Timestamp, UpdateSession};
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// What can be asked of a session.
+pub(crate) enum Ask {
+    Act {
+        verb: Verb,
+        place: Option<Place>,
+        actor: String,
+        reply: Reply<Session>,
+    },
+    Exec {
+        plan: Box<ExecPlan>,
+        live: Option<oneshot::Sender<Live>>,
+        reply: Reply<Finished>,
+    },
+    /// The end of a command that an earlier server started under a key.
+    Attach {
+        key: IdempotencyKey,
+        reply: Reply<(Finished, Memo)>,
+    },
+    Update {
+        change: Box<UpdateSession>,
+        actor: String,
+        reply: Reply<Session>,
+    },
+    Delete {
+        actor: String,
+        reply: Reply<()>,
+    },
+    Processes {
+        reply: Reply<Vec<ProcessInfo>>,
+    },
+    /// It was never recorded: leave no trace of it.
+    Abandon {
+        reply: Reply<()>,
+    },
+}
+
+/// The two descriptors with which a command's output is read along.
+pub(crate) struct Live {
+    pub(crate) spool: SpoolReader,
+    pub(crate) counter: OwnedFd,
+}
+
+/// How others reach a session's owner, and what they may see without asking.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) asks: mpsc::Sender<Ask>,
+    pub(crate) snapshot: Arc<Mutex<Session>>,
+}
+
+impl Handle {
+    pub(crate) fn session(&self) -> Session {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A command under way.
+struct Waiter {
+    memo: Memo,
+    started: Timestamp,
+    live: Option<oneshot::Sender<Live>>,
+    reply: Option<Reply<Finished>>,
+}
+
+/// How an owner begins.
+pub(crate) enum Beginning {
+    /// As the row says, without a room.
+    AsItIs,
+    /// With a new room, which the place is for; the answer goes to whoever makes the session.
+    Start { place: Place, reply: Reply<Session> },
+    /// With the room that an earlier server left in this directory.
+    Adopt { dir: PathBuf },
+}
+
+pub(crate) struct Actor {
+    shared: Arc<Shared>,
+    row: SessionRow,
+    snapshot: Arc<Mutex<Session>>,
+    asks: mpsc::Receiver<Ask>,
+    room: Option<Room>,
+    place: Option<Place>,
+    commands: HashMap<u32, Waiter>,
+    next_command: u32,
+    next_request: u32,
+    /// Ends of commands of an earlier server, for callers that come again under their key.
+    adopted_ends: HashMap<IdempotencyKey, (Finished, Memo)>,
+    adopted_waiters: HashMap<IdempotencyKey, Vec<Reply<(Finished, Memo)>>>,
+    last_active: Instant,
+    /// CPU time of the room when its idleness was last judged.
+    cpu_seen: u64,
+    deleted: bool,
+}
+
+/// Starts the owner of a session and registers it; one that is there already stays.
+pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning) -> Handle {
+    let (sender, asks) = mpsc::channel(256);
+    let snapshot = Arc::new(Mutex::new(row.session.clone()));
+    let handle = Handle { asks: sender, snapshot: snapshot.clone() };
+    if let Err(there) = shared.register(&row.session.id, &handle) {
+        return there;
+    }
+    let actor = Actor {
+        shared: shared.clone(),
+        row,
+        snapshot,
+        asks,
+        room: None,
+        place: None,
+        commands: HashMap::new(),
+        next_command: 1,
+        next_request: 1,
+        adopted_ends: HashMap::new(),
+        adopted_waiters: HashMap::new(),
+        last_active: Instant::now(),
+        cpu_seen: 0,
+        deleted: false,
+    };
+    tokio::spawn(actor.run(beginning));
+    handle
+}
+
+impl Actor {
+    async fn run(mut self, beginning: Beginning) {
+        match beginning {
+            Beginning::AsItIs => {}
+            Beginning::Start { place, reply } => {
+                let started = self.start(Some(place), "server").await;
+                let _ = reply.send(started.map(|()| self.seen()));
+            }
+            Beginning::Adopt { dir } => self.adopt(dir).await,
+        }
+        loop {
+            self.publish();
+            if self.deleted {
+                self.shared.forget(&self.row.session.id);
+                return;
+            }
+            let deadline = self.deadline();
+            let event = async {
+                match &self.room {
+                    Some(room) => room.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let timer = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                event = event => self.on_event(event).await,
+                ask = self.asks.recv() => match ask {
+                    Some(ask) => self.on_ask(ask).await,
+                    None => return,
+                },
+                () = timer => {
+                    if self.room.is_none() && self.expires_at().is_none_or(|at| at > Instant::now()) {
+                        // Nobody asks any more. Whoever does next finds the row in the store.
+                        if self.shared.retire(&self.row.session.id, &self.asks) {
+                            return;
+                        }
+                        self.last_active = Instant::now();
+                    } else {
+                        self.expire().await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn on_ask(&mut self, ask: Ask) {
+        self.touch();
+        match ask {
+            Ask::Act { verb, place, actor, reply } => {
+                let done = self.act(verb, place, &actor).await;
+                self.publish();
+                let _ = reply.send(done.map(|()| self.seen()));
+            }
+            Ask::Exec { plan, live, reply } => self.exec(*plan, live, reply).await,
+            Ask::Attach { key, reply } => {
+                if let Some(end) = self.adopted_ends.remove(&key) {
+                    let _ = reply.send(Ok(end));
+                } else if let Some(waiters) = self.adopted_waiters.get_mut(&key) {
+                    waiters.push(reply);
+                } else {
+                    let _ = reply.send(Err(Problem::new(
+                        ProblemCode::OutcomeUnknown,
+                        "the server ended while this command ran, and its room is gone",
+                        "look at what the command left, then run it again under another key",
+                    )));
+                }
+            }
+            Ask::Update { change, actor, reply } => {
+                let done = self.update(*change, &actor).await;
+                self.publish();
+                let _ = reply.send(done.map(|()| self.seen()));
+            }
+            Ask::Delete { actor, reply } => {
+                let done = self.delete(&actor).await;
+                let _ = reply.send(done);
+            }
+            Ask::Processes { reply } => {
+                let listed = self.processes().await;
+                let _ = reply.send(listed);
+            }
+            Ask::Abandon { reply } => {
+                self.end_room("the session was not made").await;
+                self.deleted = true;
+                self.shared.discard_files(&self.row.session.id);
+                let _ = reply.send(Ok(()));
+            }
+        }
+    }
+
+    fn touch(&mut self) {
+        self.last_active = Instant::now();
+        self.row.session.last_active = Timestamp::now();
+    }
+
+    /// The session as callers see it.
+    fn seen(&self) -> Session {
+        let mut session = self.row.session.clone();
+        if session.state == SessionState::Running && self.row.waiting {
+            session.state = SessionState::WaitingForInput;
+        }
+        session
+    }
+
+    fn publish(&self) {
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.seen();
+    }
+
+    fn state(&self) -> SessionState {
+        self.row.session.state
+    }
+
+    fn save(&self) -> Change {
+        Change::SaveSession { row: self.row.clone() }
+    }
+
+    fn entry(&self, kind: &str, actor: &str, body: Value) -> Change {
+        Change::Journal {
+            session: self.row.session.id.clone(),
+            at: Timestamp::now(),
+            actor: actor.to_owned(),
+            kind: kind.to_owned(),
+            body,
+        }
+    }
+
+    /// Records a change of state, a moment later than it happened.
+    async fn note(&self, kind: &str, actor: &str, body: Value) {
+        self.shared.store.note(self.save()).await;
+        self.shared.store.note(self.entry(kind, actor, body)).await;
+    }
+}

@@ -1,0 +1,214 @@
+//! Commands of a session: started, heard of, ended.
+
+use super::{Actor, Live, Reply, Waiter};
+use crate::IdempotencyKey;
+use crate::exec::{ExecPlan, Finished, Memo, Output};
+use crate::room::{RoomEvent, gone};
+use serde_json::json;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use workroom_proto::{Answer, FromGuest, Question, SpoolReader, ToGuest};
+use workroom_types::{Problem, ProcessInfo, SessionState, Timestamp};
+
+/// How long a guest may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Actor {
+    pub(super) async fn exec(
+        &mut self,
+        plan: ExecPlan,
+        live: Option<oneshot::Sender<Live>>,
+        reply: Reply<Finished>,
+    ) {
+        if let Err(problem) = self.room_for_work(&plan.memo.actor).await {
+            let _ = reply.send(Err(problem));
+            return;
+        }
+        let most = self.shared.config.exec.concurrent;
+        if self.commands.len() as u64 >= most {
+            let detail = format!("{most} commands are under way in this session, which is the most");
+            let _ =
+                reply.send(Err(Problem::limit("concurrent", detail, "wait for one to end").retry_after(1)));
+            return;
+        }
+        let command = self.next_command;
+        self.next_command = self.next_command.wrapping_add(1);
+        let run = ToGuest::Run {
+            command,
+            spec: plan.spec,
+            output: plan.rule,
+            timeout_ms: Some(plan.timeout.as_millis() as u64),
+            memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
+        };
+        let Some(room) = &self.room else { return };
+        let stdin: Vec<OwnedFd> = plan.stdin.into_iter().collect();
+        if let Err(problem) = room.send(&run, &stdin).await {
+            let _ = reply.send(Err(problem));
+            return;
+        }
+        self.row.session.counters.execs += 1;
+        self.row.waiting = false;
+        self.shared.metrics.execs_started.fetch_add(1, Relaxed);
+        self.shared.metrics.execs_running.fetch_add(1, Relaxed);
+        let waiter = Waiter { memo: plan.memo, started: Timestamp::now(), live, reply: Some(reply) };
+        self.commands.insert(command, waiter);
+    }
+
+    /// A room that can work: one that stands, or a new one.
+    pub(super) async fn room_for_work(&mut self, actor: &str) -> Result<(), Problem> {
+        match self.state() {
+            SessionState::Running => Ok(()),
+            SessionState::Stopped | SessionState::Failed | SessionState::Queued => {
+                self.start(None, actor).await
+            }
+            SessionState::Paused => Err(Problem {
+                hint: "resume it first".into(),
+                ..Problem::wrong_state(SessionState::Paused, "worked in")
+            }),
+            state => Err(Problem::wrong_state(state, "worked in")),
+        }
+    }
+
+    /// Of a room that is there: looking is no reason to make one.
+    pub(super) async fn processes(&mut self) -> Result<Vec<ProcessInfo>, Problem> {
+        if self.room.is_none() {
+            return Ok(Vec::new());
+        }
+        match self.ask(Question::Processes).await? {
+            (Answer::Processes(list), _) => Ok(list),
+            _ => Err(gone("the room does not answer as it should")),
+        }
+    }
+
+    /// Asks the guest and waits for its answer; what else it says meanwhile is dealt with.
+    pub(super) async fn ask(&mut self, question: Question) -> Result<(Answer, Vec<OwnedFd>), Problem> {
+        let request = self.next_request;
+        self.next_request = self.next_request.wrapping_add(1);
+        let Some(room) = &self.room else { return Err(gone("the session has no room")) };
+        room.send(&ToGuest::Ask { request, question }, &[]).await?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let Some(room) = &self.room else { return Err(gone("the room ended")) };
+            let Ok(event) = tokio::time::timeout_at(deadline, room.next()).await else {
+                return Err(gone("the room does not answer"));
+            };
+            match event {
+                RoomEvent::Message(FromGuest::Answer { request: to, answer }, fds) if to == request => {
+                    return Ok((answer, fds));
+                }
+                RoomEvent::HungUp => return Err(gone("the room hung up")),
+                event => Box::pin(self.on_event(event)).await,
+            }
+        }
+    }
+
+    pub(super) async fn on_event(&mut self, event: RoomEvent) {
+        match event {
+            RoomEvent::Message(message, fds) => self.on_message(message, fds).await,
+            RoomEvent::HungUp => self.call_again().await,
+            RoomEvent::Gone => {
+                self.shared.metrics.rooms_lost.fetch_add(1, Relaxed);
+                self.end_room("the room ended").await;
+                self.enter(SessionState::Stopped, Some("its room ended unexpectedly".into()));
+                let reason = self.row.session.reason.clone();
+                self.note("session.stopped", "server", json!({ "reason": reason })).await;
+            }
+        }
+    }
+
+    pub(super) async fn call_again(&mut self) {
+        let Some(room) = &self.room else { return };
+        match room.call_again().await {
+            Some(adopted) => {
+                let known: Vec<u32> = self.commands.keys().copied().collect();
+                self.room = Some(adopted.room);
+                // The guest tells the ends that were lost with the line once more.
+                for command in known {
+                    let _ = self.ask(Question::Attach { command }).await;
+                }
+            }
+            None => Box::pin(self.on_event(RoomEvent::Gone)).await,
+        }
+    }
+
+    pub(super) async fn on_message(&mut self, message: FromGuest, mut fds: Vec<OwnedFd>) {
+        match message {
+            FromGuest::Started { command, .. } if fds.len() == 2 => {
+                let counter = fds.remove(1);
+                let waiter = self.commands.get_mut(&command).and_then(|waiter| waiter.live.take());
+                if let (Some(live), Ok(spool)) = (waiter, SpoolReader::new(fds.remove(0))) {
+                    let _ = live.send(Live { spool, counter });
+                }
+            }
+            FromGuest::NotStarted { command, error } => {
+                let Some(waiter) = self.commands.remove(&command) else { return };
+                self.touch();
+                self.shared.metrics.execs_running.fetch_sub(1, Relaxed);
+                let body =
+                    json!({ "command": waiter.memo.text, "code": error.code, "reason": error.to_string() });
+                let entry = self.entry("exec.refused", &waiter.memo.actor, body);
+                if let Some(reply) = waiter.reply {
+                    let _ = reply.send(Err(error.into()));
+                }
+                self.shared.store.note(entry).await;
+            }
+            FromGuest::Finished { command, report, output } => {
+                if let Some(room) = &self.room {
+                    let _ = room.send(&ToGuest::Forget { command }, &[]).await;
+                }
+                let Some(waiter) = self.commands.remove(&command) else { return };
+                let output = match (output, fds.pop().map(SpoolReader::new)) {
+                    (Some(small), _) => Output::Small(small),
+                    (None, Some(Ok(spool))) => Output::Spool(spool),
+                    (None, _) => Output::Small(Default::default()),
+                };
+                self.finished(waiter, Finished { report, output }).await;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) async fn finished(&mut self, waiter: Waiter, end: Finished) {
+        self.touch();
+        let report = end.report;
+        let metrics = &self.shared.metrics;
+        metrics.execs_running.fetch_sub(1, Relaxed);
+        metrics.execs_timed_out.fetch_add(u64::from(report.timed_out), Relaxed);
+        metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
+        let body = json!({
+            "command": waiter.memo.text,
+            "exit_code": if report.timed_out { 124 } else { report.exit.status() },
+            "timed_out": report.timed_out,
+            "oom_killed": report.oom_killed,
+            "started": waiter.started,
+            "duration_ms": report.duration_micros / 1000,
+            "stdout_bytes": report.written[0],
+            "stderr_bytes": report.written[1],
+        });
+        let entry = self.entry("exec.finished", &waiter.memo.actor, body);
+        match (waiter.reply, waiter.memo.key.clone()) {
+            (Some(reply), _) => {
+                let _ = reply.send(Ok(end));
+            }
+            (None, Some(key)) => self.keep_end(key, end, waiter.memo),
+            (None, None) => {}
+        }
+        self.shared.store.note(entry).await;
+    }
+
+    /// For a caller of an earlier server, who is here again or may come.
+    pub(super) fn keep_end(&mut self, key: IdempotencyKey, end: Finished, memo: Memo) {
+        let waiting = self.adopted_waiters.remove(&key).and_then(|mut waiters| waiters.pop());
+        match waiting {
+            Some(reply) => {
+                let _ = reply.send(Ok((end, memo)));
+            }
+            None => {
+                self.adopted_ends.insert(key, (end, memo));
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A session's states and the ways between them, as [`SessionState`] draws them.
+
+use super::{Actor, Waiter};
+use crate::admission::Place;
+use crate::exec::Memo;
+use crate::room::{Room, gone};
+use crate::{Verb, validate};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use workroom_proto::{Answer, Question};
+use workroom_store::Change;
+use workroom_types::{
+    Enforced, HostMount, Lifetime, Limits, Network, Problem, ProblemCode, RoomSpec, RoomUser, Session,
+    SessionState, Timestamp, UpdateSession,
+};
+
+impl Actor {
+    pub(super) async fn act(&mut self, verb: Verb, place: Option<Place>, actor: &str) -> Result<(), Problem> {
+        use SessionState::{Failed, Paused, Queued, Running, Stopped};
+        match (verb, self.state()) {
+            (Verb::Start, Running | Paused) | (Verb::Resume, Running) | (Verb::Pause, Paused) => Ok(()),
+            (Verb::Stop, Stopped) => Ok(()),
+            (Verb::Start, Stopped | Failed | Queued) => self.start(place, actor).await,
+            (Verb::Stop, Running | Paused) => {
+                self.stop(actor, None).await;
+                Ok(())
+            }
+            (Verb::Pause, Running) => self.freeze(true, actor).await,
+            (Verb::Resume, Paused) => self.freeze(false, actor).await,
+            (verb, state) => Err(Problem::wrong_state(state, verb.participle())),
+        }
+    }
+
+    pub(super) async fn start(&mut self, place: Option<Place>, actor: &str) -> Result<(), Problem> {
+        let place = match place {
+            Some(place) => place,
+            None => self.shared.admission.try_enter(&self.row.session.owner)?,
+        };
+        self.enter(SessionState::Starting, None);
+        self.publish();
+        match self.build().await {
+            Ok((room, enforced)) => {
+                self.shared.metrics.rooms_started.fetch_add(1, Relaxed);
+                self.room = Some(room);
+                self.place = Some(place);
+                self.cpu_seen = 0;
+                self.row.session.enforced = enforced;
+                self.row.session.counters.starts += 1;
+                self.enter(SessionState::Running, None);
+                let layers = self.missing_layers();
+                self.note("session.running", actor, json!({ "missing": layers })).await;
+                Ok(())
+            }
+            Err(problem) => {
+                self.shared.metrics.rooms_failed.fetch_add(1, Relaxed);
+                self.enter(SessionState::Failed, Some(problem.to_string()));
+                let detail = json!({ "code": problem.code, "reason": problem.to_string() });
+                self.note("session.failed", actor, detail).await;
+                Err(problem)
+            }
+        }
+    }
+
+    pub(super) fn missing_layers(&self) -> Vec<String> {
+        let lacks = |(layer, state): &(workroom_types::Layer, workroom_types::LayerState)| match state {
+            workroom_types::LayerState::Enforced(_) => None,
+            _ => Some(layer.name().to_owned()),
+        };
+        self.row.session.enforced.0.iter().filter_map(lacks).collect()
+    }
+
+    pub(super) async fn build(&mut self) -> Result<(Room, Enforced), Problem> {
+        let session = &self.row.session;
+        let shared = &self.shared;
+        let layer = shared.state.layer(&session.id).map_err(|error| {
+            Problem::new(
+                ProblemCode::StorageUnavailable,
+                format!("the session's files have no place: {error}"),
+                "free some space in the state directory",
+            )
+        })?;
+        let id = format!("{}-{}", session.id, session.counters.starts + 1);
+        let spec = room_spec(id, session, layer, &shared.config.mounts, &shared.config.policy)?;
+        Room::create(&shared.spawners, &shared.state.rooms(), spec).await
+    }
+
+    pub(super) async fn adopt(&mut self, dir: PathBuf) {
+        match Room::adopt(&dir).await {
+            Some(adopted) => {
+                self.shared.metrics.rooms_adopted.fetch_add(1, Relaxed);
+                self.place = Some(self.shared.admission.enter_anyway(&self.row.session.owner));
+                self.row.session.enforced = adopted.enforced;
+                let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
+                self.enter(state, None);
+                self.room = Some(adopted.room);
+                self.attach_all(&adopted.commands).await;
+                let commands = adopted.commands.len();
+                self.note("session.adopted", "server", json!({ "commands": commands })).await;
+            }
+            None => {
+                crate::room::remove_room_dir(&dir);
+                self.enter(SessionState::Stopped, Some("its room did not outlive the last server".into()));
+                let reason = self.row.session.reason.clone();
+                self.note("session.stopped", "server", json!({ "reason": reason })).await;
+            }
+        }
+    }
+
+    /// Takes up the commands of an earlier server where it left them.
+    pub(super) async fn attach_all(&mut self, commands: &[u32]) {
+        for &command in commands {
+            self.next_command = self.next_command.max(command.wrapping_add(1));
+            let memo = match self.ask(Question::Attach { command }).await {
+                Ok((Answer::Attached { memo }, _)) => serde_json::from_slice::<Memo>(&memo).ok(),
+                _ => None,
+            };
+            let Some(memo) = memo else { continue };
+            if let Some(key) = memo.key.clone() {
+                self.adopted_waiters.entry(key).or_default();
+            }
+            let waiter = Waiter { memo, started: Timestamp::now(), live: None, reply: None };
+            self.shared.metrics.execs_running.fetch_add(1, Relaxed);
+            self.commands.insert(command, waiter);
+        }
+    }
+
+    /// Ends every process and keeps every file: what was written is on the disk when this returns.
+    pub(super) async fn stop(&mut self, actor: &str, reason: Option<&str>) {
+        self.enter(SessionState::Stopping, None);
+        self.publish();
+        self.end_room("the session was stopped").await;
+        let layer = self.shared.state.layers().join(&self.row.session.id);
+        let synced = tokio::task::spawn_blocking(move || {
+            let dir = std::fs::File::open(layer)?;
+            Ok::<_, std::io::Error>(rustix::fs::syncfs(&dir)?)
+        });
+        if let Ok(Err(error)) = synced.await {
+            tracing::warn!(session = %self.row.session.id, %error, "files of a stopped session are not flushed");
+        }
+        self.enter(SessionState::Stopped, reason.map(str::to_owned));
+        let body = reason.map_or(json!({}), |reason| json!({ "reason": reason }));
+        // The room is gone whatever the store says, and without a room this is what a next server would find.
+        let changes = vec![self.save(), self.entry("session.stopped", actor, body)];
+        if self.shared.store.commit(changes.clone()).await.is_err() {
+            for change in changes {
+                self.shared.store.note(change).await;
+            }
+        }
+    }
+
+    pub(super) async fn end_room(&mut self, why: &str) {
+        if let Some(room) = self.room.take() {
+            let root = room.end().await;
+            // Letting go of the room's file system may flush it: not here.
+            tokio::task::spawn_blocking(move || drop(root));
+        }
+        self.room_is_gone(why).await;
+    }
+
+    /// Whoever waits for a command of the room learns that it will not end.
+    pub(super) async fn room_is_gone(&mut self, why: &str) {
+        self.place = None;
+        self.row.session.enforced = Enforced::default();
+        self.row.waiting = false;
+        for (_, waiter) in std::mem::take(&mut self.commands) {
+            self.shared.metrics.execs_running.fetch_sub(1, Relaxed);
+            let body = json!({ "command": waiter.memo.text, "started": waiter.started, "ended_by": why });
+            self.shared.store.note(self.entry("exec.lost", &waiter.memo.actor, body)).await;
+            if let Some(reply) = waiter.reply {
+                let _ = reply.send(Err(gone(why)));
+            }
+        }
+        self.adopted_waiters.clear();
+    }
+
+    pub(super) async fn freeze(&mut self, on: bool, actor: &str) -> Result<(), Problem> {
+        match self.ask(Question::Freeze { on }).await? {
+            (Answer::Done, _) => {}
+            (Answer::Failed { why }, _) => {
+                return Err(Problem::new(
+                    ProblemCode::Internal,
+                    format!("the room cannot be paused: {why}"),
+                    "",
+                ));
+            }
+            _ => return Err(gone("the room does not answer as it should")),
+        }
+        let (state, kind) = if on {
+            (SessionState::Paused, "session.paused")
+        } else {
+            (SessionState::Running, "session.resumed")
+        };
+        self.enter(state, None);
+        self.note(kind, actor, json!({})).await;
+        Ok(())
+    }
+
+    pub(super) async fn update(&mut self, change: UpdateSession, actor: &str) -> Result<(), Problem> {
+        validate::update(&change)?;
+        let before = self.row.clone();
+        let body = serde_json::to_value(&change).unwrap_or_default();
+        let session = &mut self.row.session;
+        if let Some(name) = change.name {
+            session.name = name;
+        }
+        if let Some(labels) = change.labels {
+            session.labels = labels;
+        }
+        if let Some(policy) = change.policy {
+            session.policy = policy;
+        }
+        let positive = |seconds: u64| Some(seconds).filter(|seconds| *seconds > 0);
+        session.ttl = change.ttl.map_or(session.ttl, positive);
+        session.idle_timeout = change.idle_timeout.map_or(session.idle_timeout, positive);
+        session.on_expiry = change.on_expiry.unwrap_or(session.on_expiry);
+        session.keep_alive = change.keep_alive.unwrap_or(session.keep_alive);
+        if let Some(waiting) = change.waiting_for_input {
+            if waiting && session.state != SessionState::Running {
+                let state = session.state;
+                self.row = before;
+                return Err(Problem::wrong_state(state, "waiting for input"));
+            }
+            self.row.waiting = waiting;
+        }
+        let changes = vec![self.save(), self.entry("session.updated", actor, body)];
+        if let Err(error) = self.shared.store.commit(changes).await {
+            self.row = before;
+            return Err(crate::storage(error));
+        }
+        Ok(())
+    }
+
+    /// First the processes, then the record, then the files: whatever is cut short, a next server finishes.
+    pub(super) async fn delete(&mut self, actor: &str) -> Result<(), Problem> {
+        self.end_room("the session was deleted").await;
+        let id = self.row.session.id.clone();
+        let at = Timestamp::now();
+        let changes = vec![
+            self.entry("session.deleted", actor, json!({})),
+            Change::DeleteSession { id: id.clone(), at },
+        ];
+        if let Err(error) = self.shared.store.commit(changes).await {
+            self.enter(SessionState::Stopped, Some("its room was ended to delete it".into()));
+            self.publish();
+            return Err(crate::storage(error));
+        }
+        self.row.session.state = SessionState::Deleted;
+        self.deleted = true;
+        self.shared.discard_files(&id);
+        Ok(())
+    }
+
+    pub(super) fn enter(&mut self, state: SessionState, reason: Option<String>) {
+        self.row.session.state = state;
+        self.row.session.reason = reason;
+    }
+}
+
+/// What a session's room is to be.
+pub(crate) fn room_spec(
+    id: String,
+    session: &Session,
+    layer: PathBuf,
+    mounts: &[(PathBuf, PathBuf)],
+    defaults: &workroom_types::Policy,
+) -> Result<RoomSpec, Problem> {
+    let policy = &session.policy;
+    let standard = Limits::default();
+    let limits = Limits {
+        memory: policy.memory.or(defaults.memory),
+        cpus_milli: policy.cpus_milli.or(defaults.cpus_milli),
+        pids: policy.pids.or(defaults.pids),
+        open_files: policy.open_files.or(defaults.open_files).unwrap_or(standard.open_files),
+        ..standard
+    };
+    let mounts =
+        mounts.iter().map(|(source, target)| HostMount { source: source.clone(), target: target.clone() });
+    Ok(RoomSpec {
+        id,
+        user: RoomUser::Agent,
+        limits,
+        network: Network::None,
+        workspace: None,
+        layer: Some(layer),
+        mounts: mounts.collect(),
+        lifetime: Lifetime::Durable,
+        require: validate::layers(&policy.require)?,
+        // Where the host's file system has no quotas the record says so; a policy may require them.
+        allow_missing: validate::layers(&policy.allow_missing)?.with(workroom_types::Layer::Disk),
+        without: Default::default(),
+    })
+}

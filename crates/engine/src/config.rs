@@ -1,0 +1,68 @@
+//! What an operator may set about sessions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use workroom_types::Policy;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineConfig {
+    /// Where everything durable lives.
+    pub state: PathBuf,
+    pub quotas: Quotas,
+    pub exec: ExecDefaults,
+    /// What a session gets where its creator says nothing.
+    pub policy: Policy,
+    /// Host paths that every room sees read-only: source, place in the room.
+    pub mounts: Vec<(PathBuf, PathBuf)>,
+}
+
+/// How much of the machine sessions may take. 0 means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quotas {
+    /// Sessions that have a room.
+    pub live: u64,
+    pub live_per_user: u64,
+    pub created_per_user_per_day: u64,
+    /// Sessions that wait for a place.
+    pub queue: u64,
+    pub longest_wait: Duration,
+}
+
+/// What a command gets where its caller says nothing, and the most that a caller may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecDefaults {
+    pub timeout: Duration,
+    pub longest_timeout: Duration,
+    /// Bytes of each stream.
+    pub output: u64,
+    pub largest_output: u64,
+    /// Commands under way in one session.
+    pub concurrent: u64,
+}
+
+impl EngineConfig {
+    /// Sized for a machine with this much memory.
+    pub fn for_machine(state: PathBuf, memory: u64) -> EngineConfig {
+        // An idle room costs about a megabyte; one that works, far more.
+        let live = (memory / (8 << 20)).clamp(64, 20_000);
+        EngineConfig {
+            state,
+            quotas: Quotas {
+                live,
+                live_per_user: live,
+                created_per_user_per_day: 0,
+                queue: 1000,
+                longest_wait: Duration::from_secs(300),
+            },
+            exec: ExecDefaults {
+                timeout: Duration::from_secs(30),
+                longest_timeout: Duration::from_secs(24 * 3600),
+                output: 1 << 20,
+                largest_output: 64 << 20,
+                concurrent: 256,
+            },
+            policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
+            mounts: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,545 @@
+//! The domain: sessions, each owned by one actor, over a durable store and a spawner of rooms.
+//!
+//! ```text
+//!  Engine ──asks──▶ actor.rs (one task for each session in use) ──▶ room.rs ──▶ guest
+//!     │                │ admission.rs: who may have a room
+//!     │                │ exec.rs: a command, from request to answer
+//!     ▼                ▼
+//!  sessions.rs, access.rs, events.rs, idempotency.rs, private_files.rs ──▶ store
+//!  reconcile.rs: what is there agrees with what is recorded
+//! ```
+#![forbid(unsafe_code)]
+
+mod access;
+mod actor;
+mod admission;
+mod config;
+mod events;
+mod exec;
+mod idempotency;
+mod private_files;
+mod reconcile;
+mod room;
+mod sessions;
+mod shared;
+mod spawner;
+mod state_dir;
+mod stream;
+mod validate;
+
+pub use config::{EngineConfig, ExecDefaults, Quotas};
+
+use crate::access::Access;
+use crate::actor::Ask;
+use crate::events::Which;
+use crate::idempotency::{Held, intent};
+use crate::shared::Shared;
+use crate::spawner::Spawners;
+use crate::state_dir::StateDir;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use workroom_room::Spawner;
+use workroom_store::{Change, Outcome, Store, StoreError};
+use workroom_types::{
+    AppendEvent, Caller, CreateSession, CreateToken, ExecRequest, ExecResult, JournalEntry, JournalPage,
+    ListSessions, NewToken, PrivateFiles, Problem, ProblemCode, ProcessList, ResolveSession, Resolved,
+    Session, SessionPage, Timestamp, TokenList, TokenScope, UpdateSession,
+};
+
+/// The server's one way to everything below it. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// What is wanted of a session's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Start,
+    Stop,
+    Pause,
+    Resume,
+}
+
+impl Verb {
+    /// What a session cannot be that is in the wrong state for it.
+    fn participle(self) -> &'static str {
+        match self {
+            Verb::Start => "started",
+            Verb::Stop => "stopped",
+            Verb::Pause => "paused",
+            Verb::Resume => "resumed",
+        }
+    }
+}
+
+/// A request's idempotency key, as the store remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct IdempotencyKey {
+    /// Whose key it is: the caller's name.
+    pub scope: String,
+    pub key: String,
+    /// Of method, path and body.
+    pub fingerprint: String,
+}
+
+/// An answer as it was given the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAnswer {
+    pub status: u16,
+    pub content_type: String,
+    pub body: Vec<u8>,
+}
+
+/// What is to be done under an idempotency key.
+pub enum Attempt {
+    /// It was done: this was the answer.
+    Replay(StoredAnswer),
+    /// It is ours to do; until the permit is finished or dropped, others under the same key wait.
+    Ours(Permit),
+}
+
+/// The right to act under an idempotency key. Pass it to the call that it is for, then to [`Engine::finish`].
+pub struct Permit {
+    pub key: IdempotencyKey,
+    /// What an earlier attempt, cut short by the server's end, had made or begun to make.
+    pub resource: Option<String>,
+    _held: Held,
+}
+
+/// What comes out of a command under way.
+pub enum ExecEvent {
+    Stdout {
+        offset: u64,
+        data: Vec<u8>,
+        missing: u64,
+    },
+    Stderr {
+        offset: u64,
+        data: Vec<u8>,
+        missing: u64,
+    },
+    /// The last event.
+    Exit(Box<ExecResult>),
+    /// The last event.
+    Failed(Problem),
+}
+
+/// The most entries in one page of a journal.
+const MOST_ENTRIES: u32 = 1000;
+
+/// The most bytes of an appended event.
+const LARGEST_EVENT: usize = 256 << 10;
+
+fn storage(error: StoreError) -> Problem {
+    Problem::new(ProblemCode::StorageUnavailable, error.to_string(), "").retry_after(1)
+}
+
+impl Engine {
+    /// Opens the state directory, takes up the rooms that an earlier server left, and is ready.
+    pub async fn open(config: EngineConfig, spawner: Spawner) -> Result<Engine, Problem> {
+        let state = StateDir::open(&config.state)?;
+        let store = Store::open(state.root()).await.map_err(storage)?;
+        let access = Access::open(&store, state.root()).await?;
+        let spawners = Spawners::new(spawner).map_err(|error| {
+            Problem::new(ProblemCode::RoomSetup, format!("the spawner cannot be used: {error}"), "")
+        })?;
+        let shared = Arc::new(Shared::new(config, state, store, spawners, access));
+        tokio::spawn(reconcile::empty_trash(shared.clone()));
+        reconcile::at_start(&shared).await?;
+        tokio::spawn(reconcile::run(shared.clone()));
+        Ok(Engine { shared })
+    }
+
+    /// Who a bearer token stands for; `None` for one that is not known, expired or revoked.
+    pub fn authenticate(&self, token: &str) -> Option<Caller> {
+        self.shared.access.authenticate(token)
+    }
+
+    /// Who a process of this machine stands for, on the unix socket.
+    pub fn local_caller(&self, uid: u32) -> Caller {
+        self.shared.access.local_caller(uid)
+    }
+
+    /// Decides what a request under a key is: the first of its kind, or a repetition.
+    pub async fn begin(&self, key: IdempotencyKey) -> Result<Attempt, Problem> {
+        idempotency::begin(&self.shared, key).await
+    }
+
+    /// Remembers the answer, durably, before it is given.
+    pub async fn finish(&self, permit: Permit, answer: StoredAnswer) -> Result<(), Problem> {
+        idempotency::finish(&self.shared, permit, answer).await
+    }
+
+    /// The session, and whether it was made now (201) or there already under its key (200). `wait`: how long to
+    /// queue when a quota is reached; without, that is refused at once.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        request: CreateSession,
+        wait: Option<Duration>,
+        permit: Option<&Permit>,
+    ) -> Result<(Session, bool), Problem> {
+        self.open_for_work()?;
+        sessions::create(&self.shared, caller, request, None, wait, permit).await
+    }
+
+    pub async fn resolve(
+        &self,
+        caller: &Caller,
+        request: ResolveSession,
+        permit: Option<&Permit>,
+    ) -> Result<Resolved, Problem> {
+        self.open_for_work()?;
+        sessions::resolve(&self.shared, caller, request, permit).await
+    }
+
+    pub async fn get(&self, caller: &Caller, id: &str) -> Result<Session, Problem> {
+        sessions::get(&self.shared, caller, id).await
+    }
+
+    pub async fn list(&self, caller: &Caller, filter: ListSessions) -> Result<SessionPage, Problem> {
+        sessions::list(&self.shared, caller, filter).await
+    }
+
+    pub async fn update(&self, caller: &Caller, id: &str, change: UpdateSession) -> Result<Session, Problem> {
+        let actor = caller.name.clone();
+        self.ask(caller, id, |reply| Ask::Update { change: Box::new(change), actor, reply }).await
+    }
+
+    /// Deleting what this caller deleted before succeeds again.
+    pub async fn delete(&self, caller: &Caller, id: &str) -> Result<(), Problem> {
+        let actor = caller.name.clone();
+        let deleted = self.ask(caller, id, |reply| Ask::Delete { actor, reply }).await;
+        match deleted {
+            Err(problem) if problem.code == ProblemCode::NotFound => {
+                if sessions::was_deleted(&self.shared, caller, id).await? { Ok(()) } else { Err(problem) }
+            }
+            other => other,
+        }
+    }
+
+    pub async fn act(
+        &self,
+        caller: &Caller,
+        id: &str,
+        verb: Verb,
+        wait: Option<Duration>,
+    ) -> Result<Session, Problem> {
+        self.open_for_work()?;
+        let handle = sessions::handle(&self.shared, caller, id).await?;
+        let place = match (verb, wait) {
+            (Verb::Start, Some(wait)) if !handle.session().state.is_live() => {
+                Some(self.shared.admission.enter_within(&handle.session().owner, wait).await?)
+            }
+            _ => None,
+        };
+        let actor = caller.name.clone();
+        sessions::ask(&handle, id, |reply| Ask::Act { verb, place, actor, reply }).await
+    }
+
+    pub async fn exec(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+        permit: Option<&Permit>,
+    ) -> Result<ExecResult, Problem> {
+        self.open_for_work()?;
+        let shared = &self.shared;
+        let handle = sessions::handle(shared, caller, id).await?;
+        let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, false)?;
+        if let Some(permit) = permit {
+            let key = permit.key.clone();
+            if permit.resource.is_some() {
+                let (end, memo) = sessions::ask(&handle, id, |reply| Ask::Attach { key, reply }).await?;
+                return result(&end, &memo);
+            }
+            // Recorded before it has an effect: a repetition after a crash must not run it twice.
+            shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
+            plan.memo.key = Some(key);
+        }
+        let memo = plan.memo.clone();
+        let plan = Box::new(plan);
+        let end = sessions::ask(&handle, id, |reply| Ask::Exec { plan, live: None, reply }).await?;
+        result(&end, &memo)
+    }
+
+    /// The same, as it happens. The command goes on when the receiver is dropped.
+    pub async fn exec_stream(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+        permit: Option<&Permit>,
+    ) -> Result<mpsc::Receiver<ExecEvent>, Problem> {
+        if permit.is_some_and(|permit| permit.resource.is_some()) {
+            let end = self.exec(caller, id, request, permit).await?;
+            let (events, receiver) = mpsc::channel(1);
+            let _ = events.send(ExecEvent::Exit(Box::new(end))).await;
+            return Ok(receiver);
+        }
+        self.open_for_work()?;
+        let shared = &self.shared;
+        let handle = sessions::handle(shared, caller, id).await?;
+        let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, true)?;
+        if let Some(permit) = permit {
+            shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
+            plan.memo.key = Some(permit.key.clone());
+        }
+        stream::start(&handle, plan).await
+    }
+
+    pub async fn processes(&self, caller: &Caller, id: &str) -> Result<ProcessList, Problem> {
+        let processes = self.ask(caller, id, |reply| Ask::Processes { reply }).await?;
+        Ok(ProcessList { processes })
+    }
+
+    pub async fn append(
+        &self,
+        caller: &Caller,
+        id: &str,
+        event: AppendEvent,
+        permit: Option<&Permit>,
+    ) -> Result<JournalEntry, Problem> {
+        sessions::get(&self.shared, caller, id).await?;
+        validate::event_kind(&event.kind)?;
+        let kind = format!("caller.{}", event.kind);
+        if let Some(at) = permit.and_then(|permit| permit.resource.as_deref()) {
+            return events::find(&self.shared, id, at, &kind, &caller.name).await;
+        }
+        let size = serde_json::to_vec(&event.body).map_or(usize::MAX, |body| body.len());
+        if size > LARGEST_EVENT {
+            return Err(Problem::new(
+                ProblemCode::BodyTooLarge,
+                format!("an event of {size} bytes is larger than {LARGEST_EVENT}"),
+                "keep it as a private file and append its name",
+            ));
+        }
+        let at = Timestamp::now();
+        let (session, actor) = (id.to_owned(), caller.name.clone());
+        let mut changes = vec![Change::Journal { session, at, actor, kind, body: event.body }];
+        changes.extend(permit.map(|permit| intent(permit, &at.to_rfc3339())));
+        match self.shared.store.commit(changes).await.map_err(storage)?.into_iter().next() {
+            Some(Outcome::Entry(entry)) => Ok(entry),
+            _ => Err(Problem::no_session(id)),
+        }
+    }
+
+    /// Entries after a place: of one session (by `seq`), or of all that the caller may see (by `position`).
+    pub async fn history(
+        &self,
+        caller: &Caller,
+        session: Option<&str>,
+        after: i64,
+        limit: u32,
+    ) -> Result<JournalPage, Problem> {
+        let (which, by_position) = self.which(caller, session).await?;
+        let limit = limit.clamp(1, MOST_ENTRIES);
+        // What was done a moment ago is on its way to the store: it goes first.
+        self.shared.store.commit(Vec::new()).await.ok();
+        events::history(&self.shared, &which, by_position, after, limit).await
+    }
+
+    /// Entries after a place, then those to come. Ends when the receiver is dropped or the session is deleted.
+    pub async fn follow(
+        &self,
+        caller: &Caller,
+        session: Option<&str>,
+        after: i64,
+    ) -> Result<mpsc::Receiver<JournalEntry>, Problem> {
+        let (which, by_position) = self.which(caller, session).await?;
+        let (sender, receiver) = mpsc::channel(64);
+        tokio::spawn(events::follow(self.shared.clone(), which, by_position, after, sender));
+        Ok(receiver)
+    }
+
+    async fn which(&self, caller: &Caller, session: Option<&str>) -> Result<(Which, bool), Problem> {
+        match session {
+            Some(id) => {
+                sessions::get(&self.shared, caller, id).await?;
+                Ok((Which::Session(id.to_owned()), false))
+            }
+            None => {
+                let which = Which::all_of(caller);
+                let by_position = matches!(which, Which::Owner(_));
+                Ok((which, by_position))
+            }
+        }
+    }
+
+    pub async fn private_list(&self, caller: &Caller, id: &str) -> Result<PrivateFiles, Problem> {
+        let dir = self.private_dir(caller, id).await?;
+        blocking(move || private_files::list(&dir)).await.map(|files| PrivateFiles { files })
+    }
+
+    pub async fn private_read(&self, caller: &Caller, id: &str, name: &str) -> Result<Vec<u8>, Problem> {
+        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        blocking(move || private_files::read(&dir, &name)).await
+    }
+
+    pub async fn private_write(
+        &self,
+        caller: &Caller,
+        id: &str,
+        name: &str,
+        data: Vec<u8>,
+    ) -> Result<(), Problem> {
+        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        blocking(move || private_files::write(&dir, &name, &data)).await
+    }
+
+    pub async fn private_delete(&self, caller: &Caller, id: &str, name: &str) -> Result<(), Problem> {
+        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        blocking(move || private_files::delete(&dir, &name)).await
+    }
+
+    async fn private_dir(&self, caller: &Caller, id: &str) -> Result<std::path::PathBuf, Problem> {
+        sessions::get(&self.shared, caller, id).await?;
+        Ok(self.shared.state.private().join(id))
+    }
+
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        request: CreateToken,
+        permit: Option<&Permit>,
+    ) -> Result<NewToken, Problem> {
+        // Made by an earlier attempt: its secret was told then, or never will be.
+        if let Some(info) =
+            permit.and_then(|permit| permit.resource.as_ref()).and_then(|id| self.shared.access.find(id))
+        {
+            return Ok(NewToken { info, token: None });
+        }
+        let owner = match (request.scope, &request.session) {
+            (TokenScope::Session, Some(session)) => {
+                Some(sessions::get(&self.shared, caller, session).await?.owner)
+            }
+            (TokenScope::Session, None) => {
+                return Err(Problem::invalid("a token of the scope session needs a session", "name its id"));
+            }
+            _ => None,
+        };
+        let also = |id: &str| permit.map(|permit| intent(permit, id));
+        self.shared.access.create(&self.shared.store, caller, request, owner, also).await
+    }
+
+    pub async fn tokens(&self, caller: &Caller) -> Result<TokenList, Problem> {
+        Ok(TokenList { tokens: self.shared.access.list(caller) })
+    }
+
+    pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<(), Problem> {
+        validate::id(id)?;
+        self.shared.access.revoke(&self.shared.store, caller, id).await
+    }
+
+    /// What is really enforced here, found by building a room once.
+    pub async fn capabilities(&self) -> Result<Capabilities, Problem> {
+        self.shared.capabilities.get_or_try_init(|| sessions::find_capabilities(&self.shared)).await.cloned()
+    }
+
+    /// Whether calls can be served: the store writes and the server is not on its way down.
+    pub async fn ready(&self) -> Result<(), Problem> {
+        self.open_for_work()?;
+        self.shared.store.writable().await.map_err(storage)
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let counts = &self.shared.metrics;
+        let store = self.shared.store.counters();
+        Metrics {
+            sessions_live: self.shared.admission.live(),
+            sessions_queued: self.shared.admission.queued(),
+            sessions_created: counts.sessions_created.load(Relaxed),
+            rooms_started: counts.rooms_started.load(Relaxed),
+            rooms_failed: counts.rooms_failed.load(Relaxed),
+            rooms_lost: counts.rooms_lost.load(Relaxed),
+            rooms_adopted: counts.rooms_adopted.load(Relaxed),
+            execs_started: counts.execs_started.load(Relaxed),
+            execs_running: counts.execs_running.load(Relaxed),
+            execs_timed_out: counts.execs_timed_out.load(Relaxed),
+            output_bytes: counts.output_bytes.load(Relaxed),
+            journal_entries: store.entries,
+            store_commits: store.commits,
+            store_failures: store.failures,
+        }
+    }
+
+    /// Stops taking work, writes what is to be written; rooms go on.
+    pub async fn shut_down(&self) {
+        self.shared.shutting_down.store(true, SeqCst);
+        self.shared.store.close().await;
+    }
+
+    fn open_for_work(&self) -> Result<(), Problem> {
+        if self.shared.shutting_down.load(SeqCst) {
+            return Err(Problem::new(
+                ProblemCode::ShuttingDown,
+                "the server is on its way down",
+                "try again",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn ask<T>(
+        &self,
+        caller: &Caller,
+        id: &str,
+        ask: impl FnOnce(oneshot::Sender<Result<T, Problem>>) -> Ask,
+    ) -> Result<T, Problem> {
+        let handle = sessions::handle(&self.shared, caller, id).await?;
+        sessions::ask(&handle, id, ask).await
+    }
+}
+
+fn result(end: &exec::Finished, memo: &exec::Memo) -> Result<ExecResult, Problem> {
+    end.result(memo).map_err(|error| {
+        Problem::new(ProblemCode::Internal, format!("the output cannot be read: {error}"), "")
+    })
+}
+
+/// Does something that waits for the disk where it holds nobody up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(_) => Err(Problem::new(ProblemCode::ShuttingDown, "the server is on its way down", "try again")),
+    }
+}
+
+/// What this server can do.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Capabilities {
+    pub version: String,
+    /// `root` or `rootless`.
+    pub privilege: String,
+    /// By layer, how it is enforced in a room of the default policy.
+    pub enforced: workroom_types::Enforced,
+    /// How a command's tree is ended: `cgroup` or `label`.
+    pub tree_kill: String,
+    /// How a session is paused: `cgroup` or `signals`.
+    pub freezer: String,
+}
+
+/// Numbers for `/metrics`, as they are now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Metrics {
+    pub sessions_live: u64,
+    pub sessions_queued: u64,
+    pub sessions_created: u64,
+    pub rooms_started: u64,
+    pub rooms_failed: u64,
+    pub rooms_lost: u64,
+    pub rooms_adopted: u64,
+    pub execs_started: u64,
+    pub execs_running: u64,
+    pub execs_timed_out: u64,
+    pub output_bytes: u64,
+    pub journal_entries: u64,
+    pub store_commits: u64,
+    pub store_failures: u64,
+}

@@ -1,0 +1,215 @@
+//! Making what is there agree with what is recorded: at the start, and every minute.
+
+use crate::actor::{Ask, Beginning, spawn};
+use crate::idempotency::REMEMBERED_FOR;
+use crate::room::{Room, remove_room_dir};
+use crate::shared::Shared;
+use crate::storage;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use workroom_store::{Change, SessionFilter, SessionRow};
+use workroom_types::{OnExpiry, Problem, SessionState, Timestamp};
+
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Milliseconds for which the record of a deleted session is kept.
+const DELETED_KEPT_FOR: i64 = 30 * 24 * 3600 * 1000;
+
+/// Rows looked at in one go.
+const PAGE: u32 = 500;
+
+/// Before anything is served: every live room gets its owner back, or its end.
+pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
+    let ids: HashMap<String, SessionState> =
+        shared.store.all_ids().await.map_err(storage)?.into_iter().collect();
+    let mut with_room = HashSet::new();
+    for (session, mut rooms) in rooms_by_session(&shared.state.rooms()) {
+        // The last one; any other was about to go.
+        rooms.sort_by_key(|(number, _)| *number);
+        let newest = rooms.pop();
+        rooms.into_iter().for_each(|(_, dir)| end_stray(dir));
+        let Some((_, dir)) = newest else { continue };
+        match shared.store.session(&session).await.map_err(storage)? {
+            Some(row) if ids.contains_key(&session) => {
+                with_room.insert(session);
+                spawn(shared, row, Beginning::Adopt { dir });
+            }
+            _ => end_stray(dir),
+        }
+    }
+    for (id, state) in ids {
+        let waits = state == SessionState::Queued;
+        if (state.is_live() || waits) && !with_room.contains(&id) {
+            let reason = if waits {
+                "the server ended while it waited"
+            } else {
+                "its room did not outlive the last server"
+            };
+            settle(shared, &id, reason).await?;
+        }
+    }
+    discard_orphans(shared).await?;
+    shared.trash.notify_one();
+    Ok(())
+}
+
+/// Records that a session has no room.
+async fn settle(shared: &Shared, id: &str, reason: &str) -> Result<(), Problem> {
+    let Some(mut row) = shared.store.session(id).await.map_err(storage)? else { return Ok(()) };
+    tracing::info!(session = id, reason, "stopped");
+    row.session.state = SessionState::Stopped;
+    row.session.reason = Some(reason.into());
+    row.session.enforced = Default::default();
+    let body = serde_json::json!({ "reason": reason });
+    let entry = Change::Journal {
+        session: id.into(),
+        at: Timestamp::now(),
+        actor: "server".into(),
+        kind: "session.stopped".into(),
+        body,
+    };
+    shared.store.commit(vec![Change::SaveSession { row }, entry]).await.map_err(storage)?;
+    Ok(())
+}
+
+/// The rooms that have a directory, by session, with the number of each.
+fn rooms_by_session(rooms: &Path) -> HashMap<String, Vec<(u64, PathBuf)>> {
+    let mut found: HashMap<String, Vec<(u64, PathBuf)>> = HashMap::new();
+    for entry in std::fs::read_dir(rooms).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if let Some((session, number)) = name.rsplit_once('-')
+            && let Ok(number) = number.parse()
+        {
+            found.entry(session.to_owned()).or_default().push((number, entry.path()));
+        } else {
+            end_stray(entry.path());
+        }
+    }
+    found
+}
+
+/// Ends a room that is nobody's.
+fn end_stray(dir: PathBuf) {
+    tokio::spawn(async move {
+        tracing::warn!(room = %dir.display(), "a room without a session: ending it");
+        if let Some(adopted) = Room::adopt(&dir).await {
+            let root = adopted.room.end().await;
+            let _ = tokio::task::spawn_blocking(move || drop(root)).await;
+        }
+        remove_room_dir(&dir);
+    });
+}
+
+/// Files of sessions that are not recorded, or are deleted, go to the trash.
+async fn discard_orphans(shared: &Shared) -> Result<(), Problem> {
+    for dir in [shared.state.layers(), shared.state.private()] {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Ok(id) = entry.file_name().into_string() else { continue };
+            // One that is being made is not recorded yet, and has an owner.
+            if shared.owner_of(&id).is_some() {
+                continue;
+            }
+            let row = shared.store.session(&id).await.map_err(storage)?;
+            let wanted = row.is_some_and(|row| row.session.state != SessionState::Deleted);
+            if !wanted && shared.owner_of(&id).is_none() {
+                tracing::info!(session = id, "files without a session: deleting them");
+                shared.discard_files(&id);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs for as long as the server does.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        if let Err(problem) = pass(&shared).await {
+            tracing::warn!(%problem, "this minute's repairs are left for the next");
+        }
+    }
+}
+
+async fn pass(shared: &Arc<Shared>) -> Result<(), Problem> {
+    let now = Timestamp::now();
+    shared
+        .store
+        .commit(vec![Change::ForgetIdempotent { before: Timestamp(now.0 - REMEMBERED_FOR) }])
+        .await
+        .map_err(storage)?;
+    discard_orphans(shared).await?;
+    for (session, rooms) in rooms_by_session(&shared.state.rooms()) {
+        if shared.owner_of(&session).is_none() {
+            rooms.into_iter().for_each(|(_, dir)| end_stray(dir));
+        }
+    }
+    let live = [SessionState::Starting, SessionState::Running, SessionState::Paused, SessionState::Stopping];
+    for row in rows(shared, live.to_vec()).await? {
+        if shared.owner_of(&row.session.id).is_none() {
+            settle(shared, &row.session.id, "its room was lost").await?;
+        }
+    }
+    for row in rows(shared, vec![SessionState::Stopped, SessionState::Failed]).await? {
+        if is_over(&row, now) && shared.owner_of(&row.session.id).is_none() {
+            let handle = spawn(shared, row, Beginning::AsItIs);
+            let (reply, done) = oneshot::channel();
+            let _ = handle.asks.send(Ask::Delete { actor: "server".into(), reply }).await;
+            let _ = done.await;
+        }
+    }
+    for row in rows(shared, vec![SessionState::Deleted]).await? {
+        if row.session.last_active.0 < now.0 - DELETED_KEPT_FOR {
+            let purge = Change::PurgeSession { id: row.session.id };
+            shared.store.commit(vec![purge]).await.map_err(storage)?;
+        }
+    }
+    shared.spawners.sweep().await;
+    shared.trash.notify_one();
+    Ok(())
+}
+
+/// Whether a session without a room is to be deleted by now.
+fn is_over(row: &SessionRow, now: Timestamp) -> bool {
+    let session = &row.session;
+    let over = |from: Timestamp, seconds: Option<u64>| seconds.is_some_and(|s| from.plus_seconds(s) <= now);
+    session.on_expiry == OnExpiry::Delete
+        && (over(session.created, session.ttl) || over(session.last_active, session.idle_timeout))
+}
+
+async fn rows(shared: &Shared, states: Vec<SessionState>) -> Result<Vec<SessionRow>, Problem> {
+    let mut filter = SessionFilter {
+        owner: None,
+        group: None,
+        states,
+        label: None,
+        only: None,
+        before: None,
+        limit: PAGE,
+    };
+    let mut all = Vec::new();
+    loop {
+        let page = shared.store.sessions(&filter).await.map_err(storage)?;
+        let full = page.len() as u32 == PAGE;
+        filter.before = page.last().map(|row| (row.session.created.0, row.session.id.clone()));
+        all.extend(page);
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+/// Deletes what is in the trash, one thing after the other.
+pub(crate) async fn empty_trash(shared: Arc<Shared>) {
+    loop {
+        shared.trash.notified().await;
+        let entries = std::fs::read_dir(shared.state.trash()).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).collect::<Vec<_>>() {
+            if let Err(problem) = shared.spawners.remove(path).await {
+                tracing::warn!(%problem, "something stays in the trash for now");
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A session's live room, from the engine's side: made or found again, talked to, ended.
+
+use crate::spawner::Spawners;
+use crate::state_dir::make_dir;
+use rustix::process::Signal;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use workroom_proto::{Answer, Channel, FromGuest, Question, Received, ToGuest, try_receive_on, try_send_on};
+use workroom_sys::readiness::{watch_reading, watch_socket};
+use workroom_types::{Enforced, Problem, ProblemCode, RoomError, RoomSpec};
+
+/// How long a room may take to stand, to answer when it is found again, or to be gone when it is killed. All three
+/// are milliseconds; this is for a machine that is in trouble.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Room {
+    dir: PathBuf,
+    control: AsyncFd<OwnedFd>,
+    process: AsyncFd<OwnedFd>,
+    /// Held so that the end of the room does not wait for the disk.
+    root: Option<OwnedFd>,
+}
+
+/// What a room says.
+pub(crate) enum RoomEvent {
+    Message(FromGuest, Vec<OwnedFd>),
+    /// Its guest has hung up, and lives.
+    HungUp,
+    Gone,
+}
+
+/// A room that was found again.
+pub(crate) struct Adopted {
+    pub(crate) room: Room,
+    pub(crate) enforced: Enforced,
+    pub(crate) frozen: bool,
+    pub(crate) commands: Vec<u32>,
+}
+
+impl Room {
+    /// Builds a room: its directory, its socket, its process, its word that it stands. What was made of a room
+    /// that could not be finished is undone.
+    pub(crate) async fn create(
+        spawners: &Spawners,
+        rooms: &Path,
+        spec: RoomSpec,
+    ) -> Result<(Room, Enforced), Problem> {
+        let dir = rooms.join(&spec.id);
+        let made = Self::create_in(spawners, &dir, spec).await;
+        if made.is_err() {
+            remove_room_dir(&dir);
+        }
+        made
+    }
+
+    async fn create_in(spawners: &Spawners, dir: &Path, spec: RoomSpec) -> Result<(Room, Enforced), Problem> {
+        make_dir(dir).map_err(setup)?;
+        let listener = workroom_room::bind_guest_socket(dir).map_err(setup)?;
+        let (ours, theirs) = Channel::pair().map_err(setup)?;
+        let process = spawners.create(spec, &[theirs.into_fd(), listener]).await?;
+        let mut room = Room::new(dir, ours, process).map_err(setup)?;
+        match tokio::time::timeout(PATIENCE, room.ready()).await {
+            Ok(Ok(enforced)) => Ok((room, enforced)),
+            Ok(Err(problem)) => {
+                room.end().await;
+                Err(problem)
+            }
+            Err(_) => {
+                room.end().await;
+                Err(setup(io::Error::other("it did not stand in time")))
+            }
+        }
+    }
+
+    fn new(dir: &Path, control: Channel, process: OwnedFd) -> io::Result<Room> {
+        Ok(Room {
+            dir: dir.to_owned(),
+            control: watch_socket(control.into_fd())?,
+            process: watch_reading(process)?,
+            root: None,
+        })
+    }
+
+    async fn ready(&mut self) -> Result<Enforced, Problem> {
+        match self.next().await {
+            RoomEvent::Message(FromGuest::Ready { enforced }, mut fds) => {
+                self.root = fds.pop();
+                Ok(enforced)
+            }
+            RoomEvent::Message(FromGuest::Failed { error }, _) => Err(error.into()),
+            _ => Err(gone("the room ended while it was being built")),
+        }
+    }
+
+    /// Finds the room of a directory again. `None`: there is none any more.
+    pub(crate) async fn adopt(dir: &Path) -> Option<Adopted> {
+        let path = dir.to_owned();
+        let called = tokio::task::spawn_blocking(move || workroom_room::call_guest(&path)).await;
+        let (control, process) = called.ok()?.ok()?;
+        let mut room = Room::new(dir, control, process).ok()?;
+        match tokio::time::timeout(PATIENCE, room.hello()).await {
+            Ok(Some((enforced, frozen, commands))) => Some(Adopted { room, enforced, frozen, commands }),
+            // One that is there and does not answer is of no use to anybody.
+            _ => {
+                room.end().await;
+                None
+            }
+        }
+    }
+
+    async fn hello(&mut self) -> Option<(Enforced, bool, Vec<u32>)> {
+        match self.who_are_you().await? {
+            Answer::Here { enforced, frozen, commands, .. } => Some((enforced, frozen, commands)),
+            _ => None,
+        }
+    }
+
+    /// Whether the room is paused without its processes noticing.
+    pub(crate) async fn freezes_by_group(&mut self) -> bool {
+        let answer = tokio::time::timeout(PATIENCE, self.who_are_you()).await;
+        matches!(answer, Ok(Some(Answer::Here { freezes_by_group: true, .. })))
+    }
+
+    async fn who_are_you(&mut self) -> Option<Answer> {
+        self.send(&ToGuest::Ask { request: 0, question: Question::Hello }, &[]).await.ok()?;
+        loop {
+            match self.next().await {
+                RoomEvent::Message(FromGuest::Answer { answer, .. }, mut fds) => {
+                    self.root = fds.pop();
+                    return Some(answer);
+                }
+                RoomEvent::Message(..) => {}
+                RoomEvent::HungUp | RoomEvent::Gone => return None,
+            }
+        }
+    }
+
+    /// Calls the guest again after it has hung up.
+    pub(crate) async fn call_again(&self) -> Option<Adopted> {
+        Self::adopt(&self.dir).await
+    }
+
+    pub(crate) async fn send(&self, message: &ToGuest, fds: &[OwnedFd]) -> Result<(), Problem> {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        loop {
+            match try_send_on(self.control.get_ref().as_fd(), message, &fds) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(_) => return Err(gone("the room ended")),
+            }
+            match self.control.writable().await {
+                Ok(mut full) => full.clear_ready(),
+                Err(_) => return Err(gone("the room ended")),
+            }
+        }
+    }
+
+    /// The next thing that happens. May be dropped and called again without loss.
+    pub(crate) async fn next(&self) -> RoomEvent {
+        loop {
+            tokio::select! {
+                biased;
+                ready = self.control.readable() => {
+                    let Ok(mut ready) = ready else { return RoomEvent::Gone };
+                    match try_receive_on(self.control.get_ref().as_fd()) {
+                        Ok(Some(Received::Message(message, fds))) => return RoomEvent::Message(message, fds),
+                        Ok(None) => ready.clear_ready(),
+                        Ok(Some(Received::Closed)) | Err(_) => {
+                            return if self.is_gone().await { RoomEvent::Gone } else { RoomEvent::HungUp };
+                        }
+                    }
+                }
+                _ = self.process.readable() => return RoomEvent::Gone,
+            }
+        }
+    }
+
+    /// A guest that ends closes its line a moment before it is gone.
+    async fn is_gone(&self) -> bool {
+        tokio::time::timeout(Duration::from_millis(500), self.process.readable()).await.is_ok()
+    }
+
+    /// Ends every process of the room and waits until they are gone; what the room had on the host goes too. What
+    /// is to be written to the disk is written later, by whoever drops what this returns.
+    pub(crate) async fn end(self) -> Option<OwnedFd> {
+        let _ = rustix::process::pidfd_send_signal(self.process.get_ref(), Signal::KILL);
+        if tokio::time::timeout(PATIENCE, self.process.readable()).await.is_err() {
+            tracing::error!(room = %self.dir.display(), "a killed room is not gone yet");
+        }
+        remove_room_dir(&self.dir);
+        self.root
+    }
+}
+
+/// Removes the directory of a room that is gone.
+pub(crate) fn remove_room_dir(dir: &Path) {
+    let _ = std::fs::remove_file(dir.join("guest.sock"));
+    let _ = std::fs::remove_dir(dir);
+}
+
+pub(crate) fn gone(detail: &str) -> Problem {
+    RoomError::gone(detail).into()
+}
+
+fn setup(error: io::Error) -> Problem {
+    Problem::new(ProblemCode::RoomSetup, format!("the room could not be made: {error}"), "")
+}

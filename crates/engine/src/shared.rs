@@ -1,0 +1,126 @@
+//! What all owners of sessions share: the store, the spawner, the books of who is here.
+
+use crate::access::Access;
+use crate::actor::{Ask, Handle};
+use crate::admission::Admission;
+use crate::config::EngineConfig;
+use crate::exec::Machine;
+use crate::idempotency::Inflight;
+use crate::spawner::Spawners;
+use crate::state_dir::StateDir;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc};
+use workroom_store::Store;
+
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) state: StateDir,
+    pub(crate) store: Store,
+    pub(crate) spawners: Spawners,
+    pub(crate) admission: Admission,
+    pub(crate) access: Access,
+    pub(crate) inflight: Inflight,
+    pub(crate) machine: Machine,
+    pub(crate) metrics: Counts,
+    /// Rings when there is something in the trash.
+    pub(crate) trash: Notify,
+    pub(crate) shutting_down: AtomicBool,
+    pub(crate) capabilities: tokio::sync::OnceCell<crate::Capabilities>,
+    /// Makers of sessions under the same key wait for each other here.
+    makers: [tokio::sync::Mutex<()>; 64],
+    owners: Mutex<HashMap<String, Handle>>,
+}
+
+/// Running counts, for `/metrics`.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) sessions_created: AtomicU64,
+    pub(crate) rooms_started: AtomicU64,
+    pub(crate) rooms_failed: AtomicU64,
+    pub(crate) rooms_lost: AtomicU64,
+    pub(crate) rooms_adopted: AtomicU64,
+    pub(crate) execs_started: AtomicU64,
+    pub(crate) execs_running: AtomicU64,
+    pub(crate) execs_timed_out: AtomicU64,
+    pub(crate) output_bytes: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: EngineConfig,
+        state: StateDir,
+        store: Store,
+        spawners: Spawners,
+        access: Access,
+    ) -> Shared {
+        Shared {
+            admission: Admission::new(config.quotas),
+            config,
+            state,
+            store,
+            spawners,
+            access,
+            inflight: Inflight::default(),
+            machine: Machine::find(),
+            metrics: Counts::default(),
+            trash: Notify::new(),
+            shutting_down: AtomicBool::new(false),
+            capabilities: tokio::sync::OnceCell::new(),
+            makers: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            owners: Mutex::default(),
+        }
+    }
+
+    fn owners(&self) -> MutexGuard<'_, HashMap<String, Handle>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn owner_of(&self, id: &str) -> Option<Handle> {
+        self.owners().get(id).cloned()
+    }
+
+    /// Registers an owner, unless there is one.
+    pub(crate) fn register(&self, id: &str, handle: &Handle) -> Result<(), Handle> {
+        let mut owners = self.owners();
+        match owners.get(id) {
+            Some(there) => Err(there.clone()),
+            None => {
+                owners.insert(id.to_owned(), handle.clone());
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn forget(&self, id: &str) {
+        self.owners().remove(id);
+    }
+
+    /// Lets an owner go that nobody has anything to ask of. Under the lock, so that nobody begins to meanwhile.
+    pub(crate) fn retire(&self, id: &str, asks: &mpsc::Receiver<Ask>) -> bool {
+        let mut owners = self.owners();
+        let unwanted = asks.sender_strong_count() <= 1 && asks.is_empty();
+        if unwanted {
+            owners.remove(id);
+        }
+        unwanted
+    }
+
+    pub(crate) async fn maker(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        self.makers[(hasher.finish() % self.makers.len() as u64) as usize].lock().await
+    }
+
+    /// Moves a session's files out of sight; they are deleted at leisure.
+    pub(crate) fn discard_files(&self, id: &str) {
+        for (dir, kind) in [(self.state.layers(), "layer"), (self.state.private(), "private")] {
+            if let Err(error) = self.state.discard(&dir.join(id), &format!("{kind}-{id}")) {
+                tracing::error!(session = id, %error, "files of a deleted session stay for now");
+            }
+        }
+        self.trash.notify_one();
+    }
+}

@@ -1,0 +1,153 @@
+//! The state directory: who may use it, what is where in it, and writing files that survive.
+//!
+//! ```text
+//!  STATE/            0700, whatever the umask
+//!    lock            held by the server that uses the directory
+//!    token           the first admin token
+//!    store.db …      the store's own
+//!    layers/SESSION/ fs/ and work/: what the session's rooms have written
+//!    private/SESSION/ files kept beside the session
+//!    rooms/SESSION-N/ guest.sock: the way to a live room
+//!    trash/          what is being deleted
+//! ```
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat, renameat};
+use rustix::io::Errno;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use workroom_types::{Problem, ProblemCode};
+
+const PRIVATE_DIR: Mode = Mode::RWXU;
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    root: PathBuf,
+    /// Held for as long as this is.
+    _lock: OwnedFd,
+}
+
+impl StateDir {
+    /// Makes what is missing and takes the directory for this process.
+    pub(crate) fn open(root: &Path) -> Result<StateDir, Problem> {
+        let failed = |error: io::Error| {
+            Problem::new(
+                ProblemCode::StorageUnavailable,
+                format!("the state directory {} cannot be used: {error}", root.display()),
+                "name one that you may write to with --state or WORKROOM_STATE",
+            )
+        };
+        make_all(root).map_err(failed)?;
+        // Through the real path: the rooms' builder sees it from another mount namespace.
+        let root = root.canonicalize().map_err(failed)?;
+        rustix::fs::chmod(&root, PRIVATE_DIR).map_err(|error| failed(error.into()))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let lock = open(root.join("lock"), flags, PRIVATE_FILE).map_err(|error| failed(error.into()))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Problem::new(
+                    ProblemCode::StorageUnavailable,
+                    format!("another server is using {}", root.display()),
+                    "stop it first, or name another directory with --state",
+                ));
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        let state = StateDir { root, _lock: lock };
+        for dir in [state.layers(), state.private(), state.rooms(), state.trash()] {
+            make_dir(&dir).map_err(failed)?;
+        }
+        Ok(state)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    pub(crate) fn private(&self) -> PathBuf {
+        self.root.join("private")
+    }
+
+    pub(crate) fn rooms(&self) -> PathBuf {
+        self.root.join("rooms")
+    }
+
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.root.join("trash")
+    }
+
+    /// The session's own layer, made if it is not there yet.
+    pub(crate) fn layer(&self, session: &str) -> io::Result<PathBuf> {
+        let layer = self.layers().join(session);
+        make_dir(&layer)?;
+        // What the room's root sees as its `/`.
+        match mkdirat(CWD, layer.join("fs"), Mode::from_raw_mode(0o755)) {
+            Ok(()) => rustix::fs::chmod(layer.join("fs"), Mode::from_raw_mode(0o755))?,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        make_dir(&layer.join("work"))?;
+        Ok(layer)
+    }
+
+    /// Moves something out of the way, to be deleted at leisure. What is not there is gone already.
+    pub(crate) fn discard(&self, path: &Path, name: &str) -> io::Result<()> {
+        let target = self.trash().join(format!("{name}-{:08x}", random_u32()?));
+        match renameat(CWD, path, CWD, &target) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Makes a directory that is closed to others, unless it is there.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    match mkdirat(CWD, path, PRIVATE_DIR) {
+        Ok(()) => Ok(rustix::fs::chmod(path, PRIVATE_DIR)?),
+        Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn make_all(path: &Path) -> io::Result<()> {
+    match make_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            make_dir(path)
+        }
+        other => other,
+    }
+}
+
+/// Writes a file so that, whatever happens, either the old one is there or the new one: a temporary one, flushed,
+/// moved into place, and the directory flushed.
+pub(crate) fn write_durably(dir: &Path, name: &str, data: &[u8]) -> io::Result<()> {
+    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    // No name that comes from a caller begins with a dot.
+    let temporary = format!(".new-{:08x}", random_u32()?);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let written = (|| {
+        let mut file = std::fs::File::from(openat(&dir, &temporary, flags, PRIVATE_FILE)?);
+        rustix::fs::fchmod(file.as_fd(), PRIVATE_FILE)?;
+        file.write_all(data)?;
+        file.sync_all()?;
+        renameat(&dir, &temporary, &dir, name)?;
+        Ok(rustix::fs::fsync(&dir)?)
+    })();
+    if written.is_err() {
+        let _ = rustix::fs::unlinkat(&dir, &temporary, rustix::fs::AtFlags::empty());
+    }
+    written
+}
+
+pub(crate) fn random_u32() -> io::Result<u32> {
+    let mut bytes = [0u8; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes))
+}

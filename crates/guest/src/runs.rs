@@ -1,0 +1,141 @@
+//! Commands of a durable room: their pipes, their output, their time, and their end until the host has heard of it.
+
+use crate::output::Output;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use workroom_proto::{OutputRule, Stream};
+use workroom_types::RunReport;
+
+/// As much as a pipe holds.
+const CHUNK: usize = 64 << 10;
+
+/// The first key of a pipe; those below are the guest's own descriptors.
+pub(crate) const FIRST_PIPE: u64 = 16;
+
+/// What the guest keeps for a command of a durable room.
+pub(crate) struct Kept {
+    pub(crate) output: Output,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) timed_out: bool,
+    pub(crate) oom_kills_before: u64,
+    pub(crate) label: u64,
+    pub(crate) memo: Vec<u8>,
+    pipes: [u64; 2],
+}
+
+impl Kept {
+    pub(crate) fn new(
+        rule: OutputRule,
+        timeout_ms: Option<u64>,
+        oom_kills_before: u64,
+        memo: Vec<u8>,
+        pipes: [u64; 2],
+    ) -> io::Result<Kept> {
+        let deadline = timeout_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+        let output = Output::new(rule)?;
+        Ok(Kept { output, deadline, timed_out: false, oom_kills_before, label: 0, memo, pipes })
+    }
+}
+
+/// A command that ended, until the host says that it knows.
+pub(crate) struct Ended {
+    pub(crate) report: RunReport,
+    pub(crate) output: Output,
+    pub(crate) memo: Vec<u8>,
+}
+
+struct Pipe {
+    fd: OwnedFd,
+    /// Whose output it carries; nobody's once the command has ended and something that it left goes on writing.
+    command: Option<u32>,
+    stream: Stream,
+}
+
+/// The reading ends of all commands' pipes.
+pub(crate) struct Pipes {
+    open: HashMap<u64, Pipe>,
+    next: u64,
+    buffer: Vec<u8>,
+}
+
+impl Pipes {
+    pub(crate) fn new() -> Pipes {
+        Pipes { open: HashMap::new(), next: FIRST_PIPE, buffer: Vec::new() }
+    }
+
+    /// Two new pipes: their keys, and the ends for the command to write to.
+    pub(crate) fn make(&mut self, epoll: &OwnedFd, command: u32) -> io::Result<([u64; 2], [OwnedFd; 2])> {
+        let mut end = |stream| -> io::Result<(u64, OwnedFd)> {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            rustix::io::ioctl_fionbio(&read, true)?;
+            let key = self.next;
+            epoll::add(epoll, &read, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
+            self.next += 1;
+            self.open.insert(key, Pipe { fd: read, command: Some(command), stream });
+            Ok((key, write))
+        };
+        let (out, out_end) = end(Stream::Stdout)?;
+        match end(Stream::Stderr) {
+            Ok((err, err_end)) => Ok(([out, err], [out_end, err_end])),
+            Err(error) => {
+                self.open.remove(&out);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads once from a pipe that has something: what, and of which command, if it is still anybody's.
+    pub(crate) fn pump(&mut self, key: u64) -> Option<(u32, Stream, &[u8])> {
+        let pipe = self.open.get(&key)?;
+        match read_some(&pipe.fd, &mut self.buffer, CHUNK) {
+            Ok(0) => {}
+            Ok(_) => return pipe.command.map(|command| (command, pipe.stream, self.buffer.as_slice())),
+            Err(Errno::AGAIN | Errno::INTR) => return None,
+            Err(_) => {}
+        }
+        self.open.remove(&key);
+        None
+    }
+
+    /// The command has ended: what is in its pipes now is the last of it. What others that hold the pipes write
+    /// later is read, so that they can go on, and dropped.
+    pub(crate) fn drain(&mut self, kept: &mut Kept) {
+        for key in kept.pipes {
+            let Some(pipe) = self.open.get_mut(&key) else { continue };
+            pipe.command = None;
+            let mut left = rustix::io::ioctl_fionread(&pipe.fd).unwrap_or(0) as usize;
+            while left > 0 {
+                match read_some(&pipe.fd, &mut self.buffer, left.min(CHUNK)) {
+                    Ok(read) if read > 0 => {
+                        kept.output.append(pipe.stream, &self.buffer);
+                        left -= read.min(left);
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// The command never ran.
+    pub(crate) fn close(&mut self, kept: &Kept) {
+        kept.pipes.iter().for_each(|key| drop(self.open.remove(key)));
+    }
+}
+
+/// Memory is touched only as far as it is read into: an idle room stays small.
+fn read_some(fd: &OwnedFd, buffer: &mut Vec<u8>, most: usize) -> Result<usize, Errno> {
+    buffer.clear();
+    buffer.reserve_exact(CHUNK);
+    if most < CHUNK {
+        let mut small = Vec::with_capacity(most);
+        let read = rustix::io::read(fd.as_fd(), rustix::buffer::spare_capacity(&mut small))?;
+        buffer.extend_from_slice(&small);
+        return Ok(read);
+    }
+    rustix::io::read(fd.as_fd(), rustix::buffer::spare_capacity(buffer))
+}

@@ -1,0 +1,44 @@
+//! Finding a durable room again: a socket outside the room on which its guest, and nobody else, listens.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::PidfdFlags;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use workroom_proto::Channel;
+
+/// The socket's name in the room's directory on the host.
+const NAME: &str = "guest.sock";
+
+/// A socket in the room's directory, for the guest to listen on.
+pub fn bind_guest_socket(dir: &Path) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    at(dir, |address| bind(&socket, address))?;
+    Ok(socket)
+}
+
+/// Calls the guest of the room whose directory this is. Answers the line to it and its process, by a descriptor
+/// that cannot come to mean another one.
+pub fn call_guest(dir: &Path) -> io::Result<(Channel, OwnedFd)> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    at(dir, |address| connect(&socket, address))?;
+    let process = match workroom_sys::net::peer_pidfd(socket.as_fd()) {
+        Ok(pidfd) => pidfd,
+        // Linux before 6.5. The guest holds the other end now, so its number is still its own.
+        Err(error) if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => {
+            let peer = rustix::net::sockopt::socket_peercred(&socket)?;
+            rustix::process::pidfd_open(peer.pid, PidfdFlags::empty())?
+        }
+        Err(error) => return Err(error),
+    };
+    Ok((Channel::from_fd(socket), process))
+}
+
+/// A socket's address has little space for a path: it is named through a descriptor of its directory.
+fn at(dir: &Path, action: impl FnOnce(&SocketAddrUnix) -> Result<(), Errno>) -> io::Result<()> {
+    let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{NAME}", dir.as_raw_fd()))?;
+    Ok(action(&address)?)
+}

@@ -1,0 +1,130 @@
+//! Deleting what rooms have written: any depth, any mode, any names, and no link followed.
+//!
+//! A directory that is not empty is moved up to the top before it is looked into, so however deep the tree is,
+//! two descriptors suffice.
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Deletes a directory with all that is in it. One that is not there is deleted already.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    let top = match open_dir(CWD, path) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    let random = (crate::identity::random_u32()?, crate::identity::random_u32()?);
+    let mut aside = Aside {
+        prefix: format!(".removing-{:08x}{:08x}-", random.0, random.1),
+        moved: 0,
+        waiting: Vec::new(),
+    };
+    empty(top.as_fd(), top.as_fd(), &mut aside)?;
+    while let Some(name) = aside.waiting.pop() {
+        let dir = open_dir(top.as_fd(), name.as_c_str())?;
+        empty(dir.as_fd(), top.as_fd(), &mut aside)?;
+        drop(dir);
+        unlinkat(&top, name.as_c_str(), AtFlags::REMOVEDIR)?;
+    }
+    match unlinkat(CWD, path, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Directories that were moved to the top, under names that nobody could have guessed.
+struct Aside {
+    prefix: String,
+    moved: u64,
+    waiting: Vec<CString>,
+}
+
+/// Empties `dir`; directories in it that are not empty are moved to `top`.
+fn empty(dir: BorrowedFd<'_>, top: BorrowedFd<'_>, aside: &mut Aside) -> io::Result<()> {
+    loop {
+        let mut found = false;
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." || name.to_bytes().starts_with(aside.prefix.as_bytes()) {
+                continue;
+            }
+            found = true;
+            match remove_entry(dir, name, entry.file_type()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                    aside.moved += 1;
+                    let moved = CString::new(format!("{}{}", aside.prefix, aside.moved))?;
+                    renameat(dir, name, top, moved.as_c_str())?;
+                    aside.waiting.push(moved);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Entries may be passed over while others are taken away: only a look that finds none is the last.
+        if !found {
+            return Ok(());
+        }
+    }
+}
+
+fn remove_entry(dir: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<(), Errno> {
+    if kind == FileType::Directory {
+        return unlinkat(dir, name, AtFlags::REMOVEDIR);
+    }
+    match unlinkat(dir, name, AtFlags::empty()) {
+        // The kind was not told, or has changed.
+        Err(Errno::ISDIR) => unlinkat(dir, name, AtFlags::REMOVEDIR),
+        other => other,
+    }
+}
+
+/// Follows no link, and opens what its owner may not.
+fn open_dir(at: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(at, name, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            // Ours, and closed to us: without privileges that is what a mode of 000 means.
+            rustix::fs::chmodat(at, name, Mode::RWXU, AtFlags::empty())?;
+            openat(at, name, flags, Mode::empty())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn whatever_is_there_goes_and_what_links_point_to_stays() {
+        let base = std::env::temp_dir().join(format!("workroom-remove-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
+        let (tree, precious) = (base.join("tree"), base.join("precious"));
+        fs::create_dir_all(&precious).unwrap();
+        fs::write(precious.join("file"), "keep").unwrap();
+        fs::create_dir_all(tree.join("a/b/c")).unwrap();
+        symlink(&precious, tree.join("a/link")).unwrap();
+        symlink("/nowhere", tree.join("dangling")).unwrap();
+        fs::write(tree.join("a/b/.removing-1"), "a name of ours").unwrap();
+        fs::create_dir(tree.join(".removing-1")).unwrap();
+        fs::write(tree.join(".removing-1/x"), "").unwrap();
+        // Deeper than any path may be long.
+        let mut at = open_dir(CWD, &tree).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&at, "deep", Mode::RWXU).unwrap();
+            at = open_dir(at.as_fd(), "deep").unwrap();
+        }
+        fs::set_permissions(tree.join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
+        assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "keep");
+        remove_tree(&tree).unwrap();
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,34 @@
+//! HTTP: routes of /v1, access, event streams, metrics.
+//!
+//! ```text
+//!  listen.rs       sockets, connections, the drain
+//!  gate.rs         what every request passes: host.rs, auth.rs, rate.rs, request_id.rs
+//!  call.rs         a request that was let in: its path, query and body
+//!  idempotency.rs  doing a thing once under its key
+//!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams
+//!  routes/         one file per resource
+//!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
+//! ```
+#![forbid(unsafe_code)]
+
+mod app;
+mod auth;
+mod call;
+mod config;
+mod gate;
+mod host;
+mod idempotency;
+mod listen;
+mod metrics;
+mod openapi;
+mod rate;
+mod reply;
+mod request_id;
+mod routes;
+mod schema_rules;
+mod sse;
+mod text;
+
+pub use config::{BodyLimits, RateLimit, ServerConfig};
+pub use listen::{Listeners, run};
+pub use openapi::openapi;

@@ -1,0 +1,322 @@
+//! The OpenAPI document: put together from the handlers, then given what all of them have in common.
+
+use crate::schema_rules;
+use axum::http::Method;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use utoipa::{IntoParams, OpenApi, ToSchema};
+use workroom_types::{ExecChunk, Problem};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Workroom",
+        version = "1",
+        description = "Durable sessions for AI agents: each with a private computer, a journal and files of its own.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        crate::routes::sessions::create,
+        crate::routes::sessions::list,
+        crate::routes::sessions::resolve,
+        crate::routes::sessions::show,
+        crate::routes::sessions::update,
+        crate::routes::sessions::delete,
+        crate::routes::lifecycle::start,
+        crate::routes::lifecycle::stop,
+        crate::routes::lifecycle::pause,
+        crate::routes::lifecycle::resume,
+        crate::routes::exec::exec,
+        crate::routes::exec::processes,
+        crate::routes::events::of_session,
+        crate::routes::events::of_all,
+        crate::routes::events::append,
+        crate::routes::private::list,
+        crate::routes::private::read,
+        crate::routes::private::write,
+        crate::routes::private::delete,
+        crate::routes::tokens::create,
+        crate::routes::tokens::list,
+        crate::routes::tokens::revoke,
+        crate::routes::meta::capabilities,
+        crate::routes::meta::document,
+        crate::routes::meta::healthy,
+        crate::routes::meta::ready,
+        crate::routes::meta::metrics,
+    ),
+    components(schemas(Problem, ExecChunk))
+)]
+struct Handlers;
+
+/// The document as it is served and as `openapi/v1.json` has it.
+pub fn openapi() -> String {
+    Document::build().text()
+}
+
+pub(crate) struct Document(Value);
+
+/// One method of one path, with every status that it may answer.
+pub(crate) struct Operation {
+    pub(crate) path: String,
+    pub(crate) method: Method,
+    pub(crate) statuses: Vec<u16>,
+}
+
+impl Document {
+    pub(crate) fn build() -> Document {
+        let mut root = serde_json::to_value(Handlers::openapi()).unwrap_or_default();
+        if let Some(paths) = root["paths"].as_object_mut() {
+            for (path, methods) in paths {
+                for (method, operation) in methods.as_object_mut().into_iter().flatten() {
+                    complete(path, method, operation);
+                }
+            }
+        }
+        root["security"] = json!([{"bearer": []}]);
+        root["components"]["securitySchemes"] = json!({"bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token of `POST /v1/tokens`, or the first one, from the file `token` of the state directory. The unix socket needs none.",
+        }});
+        schema_rules::apply(&mut root["components"]["schemas"]);
+        Document(root)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        // Objects are kept sorted by name, so the text is the same every time.
+        let mut text = serde_json::to_string_pretty(&self.0).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    pub(crate) fn operations(&self) -> Vec<Operation> {
+        let none = Map::new();
+        let paths = self.0["paths"].as_object().unwrap_or(&none);
+        let mut operations = Vec::new();
+        for (path, methods) in paths {
+            for (method, operation) in methods.as_object().unwrap_or(&none) {
+                let statuses = operation["responses"].as_object().unwrap_or(&none);
+                operations.push(Operation {
+                    path: path.clone(),
+                    method: Method::from_bytes(method.to_uppercase().as_bytes()).unwrap_or(Method::GET),
+                    statuses: statuses.keys().filter_map(|status| status.parse().ok()).collect(),
+                });
+            }
+        }
+        operations
+    }
+}
+
+/// Adds what the gate, the body's reader and the idempotency key may answer, and gives every problem its schema.
+fn complete(path: &str, method: &str, operation: &mut Value) {
+    // A body that may be left out is not one that may be `null`.
+    let schema = operation.pointer_mut("/requestBody/content/application~1json/schema");
+    if let Some(schema) = schema
+        && let Some(reference) = schema.pointer("/oneOf/0/$ref").cloned()
+    {
+        *schema = json!({"$ref": reference});
+        operation["requestBody"]["required"] = json!(false);
+    }
+    for place in ["/requestBody", "/responses/200"] {
+        let schema = format!("{place}/content/application~1octet-stream/schema");
+        if let Some(schema) = operation.pointer_mut(&schema) {
+            *schema = json!({"type": "string", "format": "binary"});
+        }
+    }
+    let open = operation["security"].as_array().is_some_and(|it| it.iter().any(|one| one == &json!({})));
+    let body_types = operation["requestBody"]["content"].as_object();
+    let takes_json = body_types.is_some_and(|types| types.contains_key("application/json"));
+    let takes_body = body_types.is_some();
+    let changes = method != "get";
+    let mut also: Vec<(&str, &str)> = vec![
+        ("400", "The request makes no sense as it is"),
+        ("403", "Not allowed for this token, host or origin"),
+        ("500", "A fault of the server"),
+    ];
+    if !open {
+        also.push(("401", "No token, or none that is known"));
+        also.push(("429", "A limit is reached; `limit` names it and Retry-After says when to come back"));
+        also.push(("503", "The disk is full or failing, or the server is ending; nothing was changed"));
+    }
+    if path.contains('{') {
+        also.push(("404", "There is no such thing that this token may see"));
+    }
+    if changes {
+        also.push((
+            "409",
+            "Not possible in the state that it is in, or the outcome of an earlier try is unknown",
+        ));
+        also.push(("422", "The same Idempotency-Key came with another request"));
+    }
+    if takes_body {
+        also.push(("413", "The body is too large"));
+    }
+    if takes_json {
+        also.push(("415", "The body is not application/json"));
+    }
+    for (status, description) in also {
+        let response = &mut operation["responses"][status];
+        if response.is_null() {
+            *response = json!({"description": description});
+        }
+    }
+    for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+        if !status.starts_with('2') {
+            response["content"] =
+                json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
+        }
+        if matches!(status.as_str(), "429" | "503") {
+            response["headers"] = json!({"Retry-After": {"description": "Seconds", "schema": {"type": "integer", "minimum": 0}}});
+        }
+    }
+    if changes {
+        add_parameter(
+            operation,
+            json!({
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": false,
+                "description": "Under the same key the same request is done once, however often it comes, for at least a day.",
+                "schema": {"type": "string", "pattern": "^[!-~]{1,256}$", "minLength": 1, "maxLength": 256},
+            }),
+        );
+    }
+    if operation["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == "after")) {
+        add_parameter(
+            operation,
+            json!({
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": false,
+                "description": "The id of the last event that was read; goes before `after`.",
+                "schema": {"type": "integer", "format": "int64", "minimum": 0, "maximum": i64::MAX},
+            }),
+        );
+    }
+}
+
+fn add_parameter(operation: &mut Value, parameter: Value) {
+    match operation["parameters"].as_array_mut() {
+        Some(parameters) => parameters.push(parameter),
+        None => operation["parameters"] = json!([parameter]),
+    }
+}
+
+/// A session, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct SessionPath {
+    /// The session's id.
+    #[param(
+        pattern = "^[a-z0-9-]{1,64}$",
+        min_length = 1,
+        max_length = 64,
+        example = "20260131-120000-0a1b2c3d"
+    )]
+    id: String,
+}
+
+/// A private file, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct PrivatePath {
+    /// The session's id.
+    #[param(
+        pattern = "^[a-z0-9-]{1,64}$",
+        min_length = 1,
+        max_length = 64,
+        example = "20260131-120000-0a1b2c3d"
+    )]
+    id: String,
+    /// The file's name.
+    #[param(
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$",
+        min_length = 1,
+        max_length = 120,
+        example = "transcript.json"
+    )]
+    name: String,
+}
+
+/// A token, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct TokenPath {
+    /// The token's id, which is not its secret.
+    #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64)]
+    id: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct WaitParam {
+    /// Seconds to wait for a place when a quota is reached; without, that is refused at once.
+    #[param(minimum = 0, maximum = 86400, example = 30)]
+    wait: Option<f64>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct EventParams {
+    /// Only entries after this one: a `seq` for one session, a `position` for all.
+    #[param(minimum = 0)]
+    after: Option<i64>,
+    /// Entries of one page; 100 unless told. A stream has no end.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct Status {
+    #[schema(example = "ok")]
+    status: String,
+}
+
+/// What this server can do.
+#[derive(ToSchema)]
+#[schema(as = Capabilities)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct CapabilitiesBody {
+    version: String,
+    /// `root` or `rootless`.
+    privilege: String,
+    /// By layer, how it is enforced in a room of the default policy.
+    enforced: BTreeMap<String, Value>,
+    /// How a command's tree is ended: `cgroup` or `label`.
+    tree_kill: String,
+    /// How a session is paused: `cgroup` or `signals`.
+    freezer: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_declares_what_all_may_answer() {
+        let operations = Document::build().operations();
+        assert!(operations.len() >= 27, "{}", operations.len());
+        for operation in operations {
+            for status in [400, 403, 500] {
+                assert!(operation.statuses.contains(&status), "{} {}", operation.method, operation.path);
+            }
+            assert!(operation.statuses.iter().any(|status| *status < 300), "{}", operation.path);
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let Document(root) = Document::build();
+        let text = root.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = reference.split('"').next().unwrap_or_default();
+            assert!(root.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Every route, and the handler that answers it.
+
+pub(crate) mod events;
+pub(crate) mod exec;
+pub(crate) mod exec_stream;
+pub(crate) mod lifecycle;
+pub(crate) mod meta;
+pub(crate) mod private;
+pub(crate) mod sessions;
+pub(crate) mod tokens;
+
+use crate::app::App;
+use crate::gate::gate;
+use crate::reply::Failure;
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{delete, get, post};
+use std::sync::Arc;
+use workroom_types::{Problem, ProblemCode};
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let private_file = get(private::read).put(private::write).delete(private::delete);
+    Router::new()
+        .route("/v1/sessions", get(sessions::list).post(sessions::create))
+        .route("/v1/sessions/resolve", post(sessions::resolve))
+        .route("/v1/sessions/{id}", get(sessions::show).patch(sessions::update).delete(sessions::delete))
+        .route("/v1/sessions/{id}/start", post(lifecycle::start))
+        .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
+        .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
+        .route("/v1/sessions/{id}/resume", post(lifecycle::resume))
+        .route("/v1/sessions/{id}/exec", post(exec::exec))
+        .route("/v1/sessions/{id}/processes", get(exec::processes))
+        .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
+        .route("/v1/sessions/{id}/private", get(private::list))
+        .route("/v1/sessions/{id}/private/{name}", private_file)
+        .route("/v1/events", get(events::of_all))
+        .route("/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/v1/capabilities", get(meta::capabilities))
+        .route("/v1/openapi.json", get(meta::document))
+        .route("/healthz", get(meta::healthy))
+        .route("/readyz", get(meta::ready))
+        .route("/metrics", get(meta::metrics))
+        .fallback(no_route)
+        .layer(from_fn_with_state(app.clone(), gate))
+        .with_state(app)
+}
+
+async fn no_route(request: Request) -> Failure {
+    let path: String = request.uri().path().chars().take(200).collect();
+    Problem::new(
+        ProblemCode::NotFound,
+        format!("there is no route {path}"),
+        "GET /v1/openapi.json lists all routes",
+    )
+    .into()
+}

@@ -1,0 +1,90 @@
+//! What the document says about values beyond their types: lengths, alphabets, ranges.
+//!
+//! The engine refuses what breaks these rules; here they are told, so that a client can know before it asks.
+
+use serde_json::{Value, json};
+
+/// Names and labels: nothing that would break a table or a terminal.
+const NO_CONTROL: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
+/// Text that others make, or that becomes an argument: anything but what would end it early.
+const NO_NUL: &str = "^[^\\u0000]*$";
+/// A hundred years.
+const LONGEST_SECONDS: u64 = 3_155_760_000;
+/// What a JSON number carries exactly everywhere.
+const LARGEST_EXACT: u64 = (1 << 53) - 1;
+
+/// By schema and property, what is added to what the type says.
+fn rules() -> Vec<(&'static str, &'static str, Value)> {
+    let foreign = json!({"minLength": 1, "maxLength": 256, "pattern": NO_NUL});
+    let name = json!({"maxLength": 120, "pattern": NO_CONTROL});
+    let labels = json!({
+        "maxProperties": 64,
+        "propertyNames": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
+        "additionalProperties": {"type": "string", "maxLength": 120, "pattern": NO_CONTROL},
+    });
+    let seconds = |least: u64| json!({"minimum": least, "maximum": LONGEST_SECONDS});
+    let up_to = |most: u64| json!({"minimum": 1, "maximum": most});
+    let mut rules = vec![
+        ("CreateSession", "name", name.clone()),
+        ("CreateSession", "labels", labels.clone()),
+        ("CreateSession", "template", json!({"enum": ["host", null]})),
+        ("CreateSession", "ttl", seconds(1)),
+        ("CreateSession", "idle_timeout", seconds(1)),
+        ("UpdateSession", "name", name.clone()),
+        ("UpdateSession", "labels", labels),
+        ("UpdateSession", "ttl", seconds(0)),
+        ("UpdateSession", "idle_timeout", seconds(0)),
+        ("Policy", "memory", json!({"minimum": 8 << 20, "maximum": LARGEST_EXACT})),
+        ("Policy", "pids", up_to(4 << 20)),
+        ("Policy", "cpus_milli", up_to(1_000_000)),
+        ("Policy", "open_files", up_to(1 << 20)),
+        ("ExecRequest", "command", json!({"pattern": NO_NUL})),
+        ("ExecRequest", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
+        ("ExecRequest", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
+        ("ExecRequest", "user", json!({"enum": ["root", "agent", null]})),
+        ("ExecRequest", "timeout_ms", up_to(LARGEST_EXACT)),
+        ("ExecRequest", "max_output", json!({"minimum": 0, "maximum": LARGEST_EXACT})),
+        (
+            "ExecRequest",
+            "env",
+            json!({
+                "propertyNames": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
+                "additionalProperties": {"type": "string", "pattern": NO_NUL},
+            }),
+        ),
+        (
+            "AppendEvent",
+            "kind",
+            json!({"pattern": "^[a-z0-9][a-z0-9._-]{0,63}$", "minLength": 1, "maxLength": 64}),
+        ),
+        ("CreateToken", "name", name),
+        ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
+        ("CreateToken", "expires_in", seconds(1)),
+    ];
+    let foreign_fields = [
+        ("CreateSession", &["owner", "key", "group", "thread"][..]),
+        ("ResolveSession", &["owner", "group", "thread"]),
+        ("Channel", &["channel_type", "platform_id", "thread_id"]),
+        ("CreateToken", &["owner"]),
+    ];
+    for (schema, fields) in foreign_fields {
+        rules.extend(fields.iter().map(|field| (schema, *field, foreign.clone())));
+    }
+    rules
+}
+
+pub(crate) fn apply(schemas: &mut Value) {
+    for (schema, property, rule) in rules() {
+        let Some(described) = schemas.pointer_mut(&format!("/{schema}/properties/{property}")) else {
+            debug_assert!(false, "the document has no {schema}.{property}");
+            continue;
+        };
+        for (key, value) in rule.as_object().into_iter().flatten() {
+            described[key] = value.clone();
+        }
+    }
+    schemas["ExecRequest"]["oneOf"] = json!([
+        {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
+        {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
+    ]);
+}

@@ -1,0 +1,174 @@
+//! What a call answers when it cannot do what it was asked: RFC 9457, with stable codes.
+
+use crate::{ErrorCode, RoomError, SessionState};
+use serde::{Deserialize, Serialize};
+
+/// Stable, snake_case codes that programs may match on. Never renamed, only added to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemCode {
+    /// Malformed or impossible: the caller's to change.
+    InvalidArgument,
+    /// No token, or none that is known here.
+    Unauthorized,
+    /// The token is known and may not do this.
+    Forbidden,
+    /// There is no such thing that this caller may see.
+    NotFound,
+    MethodNotAllowed,
+    /// Not in the state that it is in.
+    WrongState,
+    /// The same idempotency key came with another request.
+    IdempotencyMismatch,
+    /// A request under this key was under way when the server ended, and its outcome is not known.
+    OutcomeUnknown,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    /// A quota or a rate; `limit` names it.
+    LimitExceeded,
+    /// The room ended while something was still asked of it.
+    RoomGone,
+    /// A layer that the policy requires cannot be had on this machine.
+    LayerMissing,
+    /// The kernel refused a step of building the room.
+    RoomSetup,
+    CommandNotFound,
+    CommandNotExecutable,
+    /// The disk is full or failing; nothing was changed.
+    StorageUnavailable,
+    /// The server is on its way down.
+    ShuttingDown,
+    Internal,
+}
+
+impl ProblemCode {
+    pub fn status(self) -> u16 {
+        match self {
+            Self::InvalidArgument | Self::CommandNotFound | Self::CommandNotExecutable => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::WrongState | Self::OutcomeUnknown => 409,
+            Self::RoomGone => 410,
+            Self::BodyTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::IdempotencyMismatch | Self::LayerMissing => 422,
+            Self::LimitExceeded => 429,
+            Self::RoomSetup | Self::Internal => 500,
+            Self::StorageUnavailable | Self::ShuttingDown => 503,
+        }
+    }
+
+    /// A few words that name the code for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "Invalid argument",
+            Self::Unauthorized => "Not authenticated",
+            Self::Forbidden => "Not allowed",
+            Self::NotFound => "Not found",
+            Self::MethodNotAllowed => "Method not allowed",
+            Self::WrongState => "Wrong state",
+            Self::IdempotencyMismatch => "Idempotency key reused",
+            Self::OutcomeUnknown => "Outcome unknown",
+            Self::BodyTooLarge => "Body too large",
+            Self::UnsupportedMediaType => "Unsupported media type",
+            Self::LimitExceeded => "Limit exceeded",
+            Self::RoomGone => "Room gone",
+            Self::LayerMissing => "Layer missing",
+            Self::RoomSetup => "Room could not be built",
+            Self::CommandNotFound => "Command not found",
+            Self::CommandNotExecutable => "Command not executable",
+            Self::StorageUnavailable => "Storage unavailable",
+            Self::ShuttingDown => "Shutting down",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+/// One sentence of what happened, one of what to do about it. The body of every answer that is not a 2xx.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[error("{detail}{}{hint}", if .hint.is_empty() { "" } else { "; " })]
+pub struct Problem {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub code: ProblemCode,
+    pub detail: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+    /// With `wrong_state`: the state that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<SessionState>,
+    /// With `limit_exceeded`: the limit's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Seconds until another try makes sense; also in the `Retry-After` header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+}
+
+impl Problem {
+    pub fn new(code: ProblemCode, detail: impl Into<String>, hint: impl Into<String>) -> Problem {
+        Problem {
+            kind: "about:blank".into(),
+            title: code.title().into(),
+            status: code.status(),
+            code,
+            detail: detail.into(),
+            hint: hint.into(),
+            state: None,
+            limit: None,
+            retry_after: None,
+        }
+    }
+
+    pub fn invalid(detail: impl Into<String>, hint: impl Into<String>) -> Problem {
+        Problem::new(ProblemCode::InvalidArgument, detail, hint)
+    }
+
+    /// The same words for what is not there and for what is another tenant's.
+    pub fn no_session(id: &str) -> Problem {
+        Problem::new(
+            ProblemCode::NotFound,
+            format!("there is no session {id}"),
+            "`GET /v1/sessions` lists those that there are",
+        )
+    }
+
+    pub fn wrong_state(state: SessionState, wanted: &str) -> Problem {
+        let detail = format!("the session is {} and cannot be {wanted}", state.as_str());
+        Problem { state: Some(state), ..Problem::new(ProblemCode::WrongState, detail, "") }
+    }
+
+    pub fn limit(name: &str, detail: impl Into<String>, hint: impl Into<String>) -> Problem {
+        Problem { limit: Some(name.into()), ..Problem::new(ProblemCode::LimitExceeded, detail, hint) }
+    }
+
+    pub fn retry_after(mut self, seconds: u64) -> Problem {
+        self.retry_after = Some(seconds);
+        self
+    }
+}
+
+impl From<RoomError> for Problem {
+    fn from(error: RoomError) -> Problem {
+        let code = match error.code {
+            ErrorCode::InvalidArgument | ErrorCode::PathNotFound => ProblemCode::InvalidArgument,
+            ErrorCode::LayerMissing => ProblemCode::LayerMissing,
+            ErrorCode::RoomSetup => ProblemCode::RoomSetup,
+            ErrorCode::RoomGone => ProblemCode::RoomGone,
+            ErrorCode::CommandNotFound => ProblemCode::CommandNotFound,
+            ErrorCode::CommandNotExecutable => ProblemCode::CommandNotExecutable,
+            ErrorCode::LimitExceeded => ProblemCode::LimitExceeded,
+        };
+        let mut problem = Problem::new(code, error.detail, error.hint);
+        if code == ProblemCode::LimitExceeded {
+            problem.limit = Some("pids".into());
+        }
+        problem
+    }
+}
