@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Rounds before the first that counts: caches, and the spawner's own start.
-const WARM_UP: usize = 5;
+pub(crate) const WARM_UP: usize = 5;
 
 /// Every row there can be, in the order of the table.
 const ROWS: [(&str, &str); 17] = [
@@ -50,13 +50,13 @@ const BUDGETS: [Budget; 8] = [
 ];
 
 /// Something measured, and the rows that one sample of it fills.
-struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     rows: &'static [&'static str],
     sample: Box<dyn FnMut() -> Result<Vec<Duration>, String> + 'a>,
 }
 
 impl<'a> Subject<'a> {
-    fn new(
+    pub(crate) fn new(
         rows: &'static [&'static str],
         sample: impl FnMut() -> Result<Vec<Duration>, String> + 'a,
     ) -> Subject<'a> {
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &Options, rounds: usize) -> Result<(), String> {
 }
 
 /// One sample; says whether to go on with this subject.
-fn take(subject: &mut Subject<'_>, table: &mut Table) -> bool {
+pub(crate) fn take(subject: &mut Subject<'_>, table: &mut Table) -> bool {
     guard::alive();
     match (subject.sample)() {
         Ok(times) => {
@@ -188,7 +188,7 @@ fn whole_processes(
     found
 }
 
-fn show_progress(round: usize, of: usize) {
+pub(crate) fn show_progress(round: usize, of: usize) {
     use std::io::{IsTerminal, Write};
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {

@@ -7,6 +7,7 @@
 //!    floor.rs   the same namespaces and mounts as a room, and nothing else
 //!    rooms.rs   rooms through the library
 //!  scale.rs     creates per second, and a burst
+//!  sessions.rs  sessions over HTTP; served.rs: servers; http.rs: the least client
 //!  memory.rs    many idle rooms; crowd.rs: who holds them; limits.rs: how many there can be
 //!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
 //!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
@@ -16,6 +17,7 @@
 mod crowd;
 mod floor;
 mod guard;
+mod http;
 mod latency;
 mod limits;
 mod machine;
@@ -26,6 +28,8 @@ mod report;
 mod rooms;
 mod samples;
 mod scale;
+mod served;
+mod sessions;
 
 use options::Mode;
 use std::process::ExitCode;
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let done = match options.mode {
         Mode::Latency { rounds } => latency::run(&options, rounds),
         Mode::Scale => scale::run(&options),
+        Mode::Sessions { rounds } => sessions::run(&options, rounds),
         Mode::Idle { rooms } => memory::run(&options, rooms),
     };
     guard::clean();

@@ -7,6 +7,7 @@ Measures rooms beside a bare spawn, the kernel's floor and bwrap.
 
 Usage: workroom-bench [--rounds N]      the table of latencies (default, 200 rounds)
        workroom-bench --scale           creates per second, and a burst of 100
+       workroom-bench --sessions [N]    sessions over HTTP, N rounds (default 200)
        workroom-bench --idle [N]        memory of N idle rooms (default 500)
 
   --out FILE        where the JSON goes [default: bench/results/HOST-DATE.json]
@@ -37,6 +38,7 @@ pub(crate) enum Cgroups {
 pub(crate) enum Mode {
     Latency { rounds: usize },
     Scale,
+    Sessions { rounds: usize },
     Idle { rooms: usize },
 }
 
@@ -57,6 +59,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
             "--out" => options.out = Some(value("--out")?.into()),
             "--workroom" => options.workroom = Some(value("--workroom")?.into()),
             "--scale" => options.mode = Mode::Scale,
+            "--sessions" => {
+                let rounds = arguments.next_if(|next| !next.starts_with('-'));
+                options.mode = Mode::Sessions { rounds: rounds.map_or(Ok(200), |text| count(&text))? };
+            }
             "--idle" => {
                 let rooms = arguments.next_if(|next| !next.starts_with('-'));
                 options.mode = Mode::Idle { rooms: rooms.map_or(Ok(500), |text| count(&text))? };

@@ -98,6 +98,12 @@ impl Peer {
 /// The exact policy. What bwrap cannot do costs it nothing here: it has no seccomp filter, no Landlock, no
 /// cgroup and no uid range. Mounts are those of a room; in place of the overlay over a tmpfs, and of the
 /// mapped skeleton below it, there are bwrap's own root, which is a tmpfs, and two more.
+/// bwrap's command line without a command, as words.
+pub(crate) fn bwrap_line(program: &Path, empty: &Path) -> Vec<String> {
+    let words = std::iter::once(program.into()).chain(bwrap_arguments(empty));
+    words.map(|word: OsString| word.to_string_lossy().into_owned()).collect()
+}
+
 fn bwrap_arguments(empty: &Path) -> Vec<OsString> {
     let mut line: Vec<OsString> = Vec::new();
     let mut add = |words: &[&dyn AsRef<std::ffi::OsStr>]| {

@@ -263,7 +263,9 @@ fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), 
         announce(&addresses, &plan.socket, &state.join("token"));
         let listeners = Listeners { tcp, unix: vec![socket.listener()?] };
         workroom_server::run(plan.server, engine.clone(), listeners, async {
-            tracing::info!(signal = signals.next().await, "ending; rooms go on");
+            // Waited for first: a log that is not written does not look at what it would have said.
+            let signal = signals.next().await;
+            tracing::info!(signal, "ending; rooms go on");
             // From here on the next one ends us at once: what was acknowledged is on disk.
             tokio::spawn(async move {
                 signals.next().await;
