@@ -341,10 +341,11 @@ pub(crate) async fn resolve(
         return Err(Problem::invalid("owner and create.owner differ", "give one of the two"));
     }
     create_request.owner = request.owner.or(create_request.owner);
-    if create_request.key.is_some() {
+    let CreateSession { key, group, thread, .. } = &create_request;
+    if create_request.channel.is_some() || [key, group, thread].into_iter().any(Option::is_some) {
         return Err(Problem::invalid(
-            "a session that is found by its place has no key",
-            "leave create.key out",
+            "a session that is found by its place has no key and no other place",
+            "leave key, group, channel and thread of create out",
         ));
     }
     let owner = acting_for(caller, create_request.owner.as_deref())?;

@@ -123,13 +123,15 @@ fn policy(policy: &Policy) -> Result<(), Problem> {
             format!("give at least {LEAST_MEMORY}"),
         ));
     }
-    for (what, value, most) in [
-        ("pids", policy.pids, 4 << 20),
-        ("cpus_milli", policy.cpus_milli, 1_000_000),
-        ("open_files", policy.open_files, 1 << 20),
+    for (what, value, allowed) in [
+        ("pids", policy.pids, 1..=4 << 20),
+        // The kernel takes no less; and a room with fewer open files cannot be built.
+        ("cpus_milli", policy.cpus_milli, 10..=1_000_000),
+        ("open_files", policy.open_files, 16..=1 << 20),
     ] {
-        if let Some(value) = value.filter(|value| *value == 0 || *value > most) {
-            return Err(Problem::invalid(format!("{what} {value} is outside 1 to {most}"), ""));
+        if let Some(value) = value.filter(|value| !allowed.contains(value)) {
+            let (least, most) = allowed.into_inner();
+            return Err(Problem::invalid(format!("{what} {value} is outside {least} to {most}"), ""));
         }
     }
     layers(&policy.require)?;
