@@ -3,6 +3,7 @@
 //! The engine refuses what breaks these rules; here they are told, so that a client can know before it asks.
 
 use serde_json::{Value, json};
+use workroom_types::Layer;
 
 /// Names and labels: nothing that would break a table or a terminal.
 const NO_CONTROL: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
@@ -24,6 +25,7 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
     });
     let seconds = |least: u64| json!({"minimum": least, "maximum": LONGEST_SECONDS});
     let up_to = |most: u64| json!({"minimum": 1, "maximum": most});
+    let layers = json!({"items": {"type": "string", "enum": Layer::ALL.map(Layer::name).to_vec()}});
     let mut rules = vec![
         ("CreateSession", "name", name.clone()),
         ("CreateSession", "labels", labels.clone()),
@@ -36,8 +38,10 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("UpdateSession", "idle_timeout", seconds(0)),
         ("Policy", "memory", json!({"minimum": 8 << 20, "maximum": LARGEST_EXACT})),
         ("Policy", "pids", up_to(4 << 20)),
-        ("Policy", "cpus_milli", up_to(1_000_000)),
-        ("Policy", "open_files", up_to(1 << 20)),
+        ("Policy", "cpus_milli", json!({"minimum": 10, "maximum": 1_000_000})),
+        ("Policy", "open_files", json!({"minimum": 16, "maximum": 1 << 20})),
+        ("Policy", "require", layers.clone()),
+        ("Policy", "allow_missing", layers),
         ("ExecRequest", "command", json!({"pattern": NO_NUL})),
         ("ExecRequest", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
         ("ExecRequest", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
@@ -86,5 +90,19 @@ pub(crate) fn apply(schemas: &mut Value) {
     schemas["ExecRequest"]["oneOf"] = json!([
         {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
         {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
+    ]);
+    // A session that is found by its place has no key and no other place.
+    let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();
+    let absent = json!({"type": "null"});
+    schemas["ResolveSession"]["properties"]["create"]["oneOf"][0] = json!({"allOf": [create, {
+        "properties": {"key": absent, "group": absent, "channel": absent, "thread": absent},
+    }]});
+    schemas["CreateToken"]["oneOf"] = json!([
+        {"properties": {"scope": {"const": "admin"}, "owner": {"type": "null"}, "session": {"type": "null"}}},
+        {"properties": {"scope": {"const": "user"}, "session": {"type": "null"}}},
+        {
+            "required": ["session"],
+            "properties": {"scope": {"const": "session"}, "owner": {"type": "null"}, "session": {"type": "string"}},
+        },
     ]);
 }

@@ -292,6 +292,7 @@ pub struct ListSessions {
     pub limit: Option<u32>,
     /// `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9]{1,18}[.][a-z0-9-]{1,64}$"))]
     pub cursor: Option<String>,
 }
 

@@ -17,7 +17,10 @@ use workroom_types::{CreateToken, NewToken, TokenList};
     tag = "tokens",
     operation_id = "create_token",
     request_body(content = CreateToken, example = json!({"scope": "user", "owner": "ada", "name": "her laptop"})),
-    responses((status = 201, description = "Made", body = NewToken)),
+    responses(
+        (status = 201, description = "Made", body = NewToken),
+        (status = 404, description = "There is no such session that this token may see"),
+    ),
 )]
 pub(crate) async fn create(mut call: Call) -> Answer {
     call.no_query()?;
