@@ -171,6 +171,13 @@ fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // A list would be read as an object's values in their order, which nobody means.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::invalid(
+            "the body is not what this route takes: it is a list and no object",
+            "GET /v1/openapi.json describes the body of each route",
+        ));
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         // Its words, with line and column, name fields and types of the body and nothing of ours.
         let what = if error.is_data() { "is not what this route takes" } else { "is not JSON" };
@@ -246,6 +253,7 @@ mod tests {
         assert!(broken.detail.contains("line 2 column"), "{broken}");
         let unknown = parse::<CreateSession>(b"{\"nmae\": 1}").expect_err("a misspelt field");
         assert!(unknown.detail.contains("unknown field `nmae`"), "{unknown}");
+        assert_eq!(parse::<CreateSession>(b" []").expect_err("a list").status, 400);
         let twice = parse::<CreateSession>(b"{} {}").expect_err("two values");
         assert_eq!(twice.status, 400);
     }
