@@ -22,6 +22,8 @@ pub(crate) struct Room {
     process: AsyncFd<OwnedFd>,
     /// Held so that the end of the room does not wait for the disk.
     root: Option<OwnedFd>,
+    /// Whether an earlier server's spawner made it: that one would have removed its groups, and is gone.
+    adopted: bool,
 }
 
 /// What a room says.
@@ -81,6 +83,7 @@ impl Room {
             control: watch_socket(control.into_fd())?,
             process: watch_reading(process)?,
             root: None,
+            adopted: false,
         })
     }
 
@@ -99,8 +102,12 @@ impl Room {
     pub(crate) async fn adopt(dir: &Path) -> Option<Adopted> {
         let path = dir.to_owned();
         let called = tokio::task::spawn_blocking(move || workroom_room::call_guest(&path)).await;
-        let (control, process) = called.ok()?.ok()?;
+        let Ok(Ok((control, process))) = called else {
+            remove_groups(dir);
+            return None;
+        };
         let mut room = Room::new(dir, control, process).ok()?;
+        room.adopted = true;
         match tokio::time::timeout(PATIENCE, room.hello()).await {
             Ok(Some((enforced, frozen, commands))) => Some(Adopted { room, enforced, frozen, commands }),
             // One that is there and does not answer is of no use to anybody.
@@ -190,9 +197,18 @@ impl Room {
         if tokio::time::timeout(PATIENCE, self.process.readable()).await.is_err() {
             tracing::error!(room = %self.dir.display(), "a killed room is not gone yet");
         }
+        if self.adopted {
+            remove_groups(&self.dir);
+        }
         remove_room_dir(&self.dir);
         self.root
     }
+}
+
+/// Removes what a room that is gone had among the machine's cgroups, without being waited for.
+fn remove_groups(dir: &Path) {
+    let Some(room) = dir.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { return };
+    tokio::task::spawn_blocking(move || workroom_room::remove_groups(&[room]));
 }
 
 /// Removes the directory of a room that is gone.

@@ -36,6 +36,12 @@ pub fn call_guest(dir: &Path) -> io::Result<(Channel, OwnedFd)> {
     Ok((Channel::from_fd(socket), process))
 }
 
+/// Removes what rooms that are gone had among the machine's cgroups, where the spawner that made them did not live
+/// to do it. Blocks until the kernel has let go of them, for 2 s at most.
+pub fn remove_groups(rooms: &[String]) {
+    crate::cgroup::remove_after(rooms);
+}
+
 /// A socket's address has little space for a path: it is named through a descriptor of its directory.
 fn at(dir: &Path, action: impl FnOnce(&SocketAddrUnix) -> Result<(), Errno>) -> io::Result<()> {
     let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;

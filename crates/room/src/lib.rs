@@ -26,7 +26,7 @@ mod spawner;
 mod step;
 mod template;
 
-pub use durable::{bind_guest_socket, call_guest};
+pub use durable::{bind_guest_socket, call_guest, remove_groups};
 pub use host::{Room, Spawner};
 pub use identity::Privilege;
 pub use probe::{Fact, facts};

@@ -132,11 +132,7 @@ impl Spawner {
                     Received::Message(ToSpawner::Remove { job, path }, _) => {
                         self.remove(template, job, &path)?
                     }
-                    Received::Message(ToSpawner::Sweep, _) => {
-                        if let Some(groups) = &self.groups {
-                            groups.sweep();
-                        }
-                    }
+                    Received::Message(ToSpawner::Sweep, _) => self.sweep(template),
                     Received::Closed => return Ok(()),
                 }
             }
@@ -150,6 +146,16 @@ fn is_readable(channel: &Channel) -> bool {
 }
 
 impl Spawner {
+    /// Also where nothing was built yet: what is left may be an earlier spawner's.
+    fn sweep(&mut self, template: &Result<Template, RoomError>) {
+        if let (None, Ok(template)) = (&self.groups, template) {
+            self.groups = template.on_the_machine(|| Groups::open(true)).ok();
+        }
+        if let Some(groups) = &self.groups {
+            groups.sweep();
+        }
+    }
+
     fn create(
         &mut self,
         template: &Result<Template, RoomError>,
