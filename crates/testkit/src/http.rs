@@ -108,7 +108,7 @@ impl Http {
 
     /// Asks on a connection of its own and reads the whole answer.
     #[track_caller]
-    pub fn send(self, method: &str, path: &str) -> impl Future<Output = Response> {
+    pub fn send(self, method: &str, path: &str) -> impl Future<Output = Response> + use<> {
         let request = self.header("Connection", "close").head(method, path);
         let sent = format!("{method} {path}");
         within("an answer", async move {
@@ -121,7 +121,7 @@ impl Http {
 
     /// Asks, and leaves the connection to be read from or dropped.
     #[track_caller]
-    pub fn open(self, method: &str, path: &str) -> impl Future<Output = Reading> {
+    pub fn open(self, method: &str, path: &str) -> impl Future<Output = Reading> + use<> {
         let (place, bytes) = self.head(method, path);
         within("a connection", async move {
             let mut connection = connect(&place).await;

@@ -13,9 +13,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use workroom_client::{Client, Endpoint};
 use workroom_types::CreateSession;
 
@@ -185,6 +186,12 @@ impl<'a> Server<'a> {
         })
     }
 
+    /// A new session, said as the API has it.
+    #[track_caller]
+    pub fn session_like(&self, request: serde_json::Value) -> impl Future<Output = TestSession> {
+        self.session_with(serde_json::from_value(request).expect("a session's fields"))
+    }
+
     /// Ends the server as nothing can be prepared for. Rooms go on.
     pub fn kill(&mut self) {
         self.end(Signal::KILL);
@@ -200,6 +207,18 @@ impl<'a> Server<'a> {
     pub fn restart(&mut self) {
         self.kill();
         self.begin();
+    }
+
+    /// Another server on the same state that does not get far: it is killed after this time, ready or not.
+    pub fn start_and_kill_after(&mut self, time: Duration) {
+        self.kill();
+        let mut command = self.command();
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.process_group(0).spawn().expect("start a server");
+        self.groups.push(child.id() as i32);
+        std::thread::sleep(time);
+        let _ = child.kill();
+        let _ = child.wait();
     }
 
     fn end(&mut self, signal: Signal) -> Option<ExitStatus> {

@@ -49,6 +49,11 @@ impl TestSession {
         self.exec(ExecRequest { command: Some(command.into()), ..ExecRequest::default() }).await
     }
 
+    /// A command, said as the API has it.
+    pub async fn run(&self, request: serde_json::Value) -> ExecResult {
+        self.exec(serde_json::from_value(request).expect("a command's fields")).await
+    }
+
     /// What a command says that must succeed and complain of nothing.
     pub async fn says(&self, command: &str) -> String {
         let result = self.sh(command).await;

@@ -16,9 +16,9 @@ pub struct User {
     scratch: Scratch,
 }
 
-/// Runs a test to its end, in this thread.
+/// Runs a test to its end, in this thread; what it spawns goes on beside it.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(test)
 }
 

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 
 /// Waits for something that must happen.
 #[track_caller]
-pub fn within<T>(what: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
+pub fn within<T, F: Future<Output = T>>(what: &'static str, work: F) -> impl Future<Output = T> + use<T, F> {
     let caller = std::panic::Location::caller();
     async move {
         match tokio::time::timeout(PATIENCE, work).await {
