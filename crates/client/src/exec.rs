@@ -8,11 +8,13 @@ use crate::{ClientError, types};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{Encoding, ExecChunk, ExecRequest, ExecResult, Problem};
 
 /// Before the result of a command whose stream broke is asked for.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a server that went away may take to come back. Its rooms go on meanwhile.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes of one stream of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,13 +113,25 @@ impl ExecStream {
 
     /// The command goes on without us: its result is asked for under the same key, and waited for.
     async fn ask_for_the_rest(&mut self, why: &str) -> Result<(), ClientError> {
-        tokio::time::sleep(PAUSE).await;
-        let result = self.client.value::<ExecResult>(&self.call).await.map_err(|error| match error {
-            ClientError::Problem(problem) => ClientError::Problem(problem),
-            _ => lost(why),
-        })?;
-        self.source = Source::Left(rest_of(result, self.seen)?);
-        Ok(())
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let error = match self.client.value::<ExecResult>(&self.call).await {
+                Ok(result) => {
+                    self.source = Source::Left(rest_of(result, self.seen)?);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let passing = match &error {
+                ClientError::NotRunning { .. } | ClientError::Transport(_) => true,
+                ClientError::Problem(problem) => problem.status == 503,
+                ClientError::Protocol(_) => false,
+            };
+            if !passing || Instant::now() >= deadline {
+                return Err(if matches!(error, ClientError::Problem(_)) { error } else { lost(why) });
+            }
+        }
     }
 }
 
