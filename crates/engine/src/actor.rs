@@ -110,6 +110,8 @@ pub(crate) struct Actor {
     /// Ends of commands of an earlier server, for callers that come again under their key.
     adopted_ends: HashMap<IdempotencyKey, (Finished, Memo)>,
     adopted_waiters: HashMap<IdempotencyKey, Vec<Reply<(Finished, Memo)>>>,
+    /// Commands of a room that is being taken up that were not asked about yet.
+    unattached: Vec<u32>,
     last_active: Instant,
     /// CPU time of the room when its idleness was last judged.
     cpu_seen: u64,
@@ -136,6 +138,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         next_request: 1,
         adopted_ends: HashMap::new(),
         adopted_waiters: HashMap::new(),
+        unattached: Vec::new(),
         last_active: Instant::now(),
         cpu_seen: 0,
         deleted: false,

@@ -1,5 +1,6 @@
 //! The guest's line to its host: one connection at a time, and never a wait for it.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 use std::collections::VecDeque;
 use std::io;
@@ -30,6 +31,15 @@ impl Host {
 
     pub(crate) fn is_durable(&self) -> bool {
         self.listener.is_some()
+    }
+
+    /// Whether the host of a durable room went before the room could be found again: nobody knows of it then, or
+    /// has taken it for gone. A host that goes later leaves a socket that is listened on.
+    pub(crate) fn is_deserted(&self) -> bool {
+        let Some(control) = self.control.as_ref().filter(|_| self.is_durable()) else { return false };
+        let mut fds = [PollFd::new(control, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().contains(PollFlags::HUP))
     }
 
     pub(crate) fn control(&self) -> Option<BorrowedFd<'_>> {

@@ -127,6 +127,9 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         early: Vec::new(),
         ended: false,
     };
+    if pid1.host.is_deserted() {
+        return Ok(());
+    }
     pid1.watch(pid1.signals.as_fd(), SIGNALS)?;
     pid1.host.control().map_or(Ok(()), |control| pid1.watch(control, CONTROL))?;
     pid1.host.listener().map_or(Ok(()), |listener| pid1.watch(listener, LISTENER))?;

@@ -198,17 +198,23 @@ fn open_file(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<Owned
     Ok(openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Makes a room's group and locks it as ours. A sweep may hold or remove it between its birth and its lock.
+/// Makes a room's group and locks it as ours. A sweep may hold or remove it between its birth and its lock. One
+/// that an ended room of this name left is not used again: it may be frozen, and it has counted.
 fn make_locked(parent: BorrowedFd<'_>, room: &str) -> io::Result<OwnedFd> {
     let name = format!("{PREFIX}{room}");
     let deadline = Instant::now() + PATIENCE;
     loop {
         // Closed to others, who could otherwise lock it.
-        make_group(parent, &name)?;
-        if let Ok(dir) = open_dir(parent, name.as_str())
-            && lock(parent, &name, &dir)
-        {
-            return Ok(dir);
+        match rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => {
+                if let Ok(dir) = open_dir(parent, name.as_str())
+                    && lock(parent, &name, &dir)
+                {
+                    return Ok(dir);
+                }
+            }
+            Err(Errno::EXIST) => remove_group(parent, room, Instant::now()),
+            Err(error) => return Err(error.into()),
         }
         if Instant::now() >= deadline {
             return Err(io::Error::other("the group is held by someone else"));

@@ -150,11 +150,17 @@ impl Actor {
                 let body =
                     json!({ "command": waiter.memo.text, "code": error.code, "reason": error.to_string() });
                 let entry = self.entry("exec.refused", &waiter.memo.actor, body);
+                let adopted = waiter.memo.key.as_ref().and_then(|key| self.adopted_waiters.remove(key));
+                for reply in adopted.into_iter().flatten() {
+                    let _ = reply.send(Err(error.clone().into()));
+                }
                 if let Some(reply) = waiter.reply {
                     let _ = reply.send(Err(error.into()));
                 }
                 self.shared.store.note(entry).await;
             }
+            // It is told once more when it is asked about.
+            FromGuest::Finished { command, .. } if self.unattached.contains(&command) => {}
             FromGuest::Finished { command, report, output } => {
                 if let Some(room) = &self.room {
                     let _ = room.send(&ToGuest::Forget { command }, &[]).await;

@@ -91,6 +91,10 @@ impl Actor {
                 self.shared.metrics.rooms_adopted.fetch_add(1, Relaxed);
                 self.place = Some(self.shared.admission.enter_anyway(&self.row.session.owner));
                 self.row.session.enforced = adopted.enforced;
+                // The word of its start may not have reached the store; no room has the number of another.
+                let number = dir.to_str().and_then(|dir| dir.rsplit_once('-')?.1.parse::<u64>().ok());
+                let starts = &mut self.row.session.counters.starts;
+                *starts = number.map_or(*starts, |number| number.max(*starts));
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
                 self.room = Some(adopted.room);
@@ -109,12 +113,14 @@ impl Actor {
 
     /// Takes up the commands of an earlier server where it left them.
     pub(super) async fn attach_all(&mut self, commands: &[u32]) {
+        self.unattached = commands.to_vec();
         for &command in commands {
             self.next_command = self.next_command.max(command.wrapping_add(1));
             let memo = match self.ask(Question::Attach { command }).await {
                 Ok((Answer::Attached { memo }, _)) => serde_json::from_slice::<Memo>(&memo).ok(),
                 _ => None,
             };
+            self.unattached.retain(|waiting| *waiting != command);
             let Some(memo) = memo else { continue };
             if let Some(key) = memo.key.clone() {
                 self.adopted_waiters.entry(key).or_default();
@@ -171,7 +177,9 @@ impl Actor {
                 let _ = reply.send(Err(gone(why)));
             }
         }
-        self.adopted_waiters.clear();
+        for reply in std::mem::take(&mut self.adopted_waiters).into_values().flatten() {
+            let _ = reply.send(Err(gone(why)));
+        }
     }
 
     pub(super) async fn freeze(&mut self, on: bool, actor: &str) -> Result<(), Problem> {
