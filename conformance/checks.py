@@ -81,7 +81,7 @@ def map_body(context, body):
 
 
 def whole_numbers(value):
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, list):
         return [whole_numbers(item) for item in value]
