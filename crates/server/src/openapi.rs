@@ -146,7 +146,10 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
             "409",
             "Not possible in the state that it is in, or the outcome of an earlier try is unknown",
         ));
-        also.push(("422", "The same Idempotency-Key came with another request"));
+        also.push((
+            "422",
+            "The same Idempotency-Key came with another request, or a required layer cannot be had here",
+        ));
     }
     if takes_body {
         also.push(("413", "The body is too large"));
