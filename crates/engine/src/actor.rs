@@ -12,7 +12,7 @@ use crate::room::Room;
 use crate::shared::Shared;
 use crate::{IdempotencyKey, Verb};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,6 +112,9 @@ pub(crate) struct Actor {
     adopted_waiters: HashMap<IdempotencyKey, Vec<Reply<(Finished, Memo)>>>,
     /// Commands of a room that is being taken up that were not asked about yet.
     unattached: Vec<u32>,
+    /// Ends of commands that an earlier server recorded and may not have told the guest that it had: the number
+    /// and the start of each.
+    recorded: HashSet<(u64, String)>,
     last_active: Instant,
     /// CPU time of the room when its idleness was last judged.
     cpu_seen: u64,
@@ -139,6 +142,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         adopted_ends: HashMap::new(),
         adopted_waiters: HashMap::new(),
         unattached: Vec::new(),
+        recorded: HashSet::new(),
         last_active: Instant::now(),
         cpu_seen: 0,
         deleted: false,

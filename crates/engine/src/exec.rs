@@ -11,7 +11,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use workroom_proto::{OutputRule, SpoolReader, Stream};
 use workroom_types::{
-    CommandSpec, Encoding, ExecRequest, ExecResult, Exit, Problem, RoomUser, RunReport, base_environment,
+    CommandSpec, Encoding, ExecRequest, ExecResult, Exit, Problem, RoomUser, RunReport, Timestamp,
+    base_environment,
 };
 
 /// As much of a command as a journal keeps.
@@ -40,6 +41,9 @@ pub(crate) struct Memo {
     pub(crate) encoding: Encoding,
     /// Under which key, if any.
     pub(crate) key: Option<IdempotencyKey>,
+    /// When the guest was told.
+    #[serde(default)]
+    pub(crate) started: Option<Timestamp>,
 }
 
 /// How a command ended and what came out.
@@ -126,8 +130,8 @@ pub(crate) fn plan(
     let (head, tail) = (max_output / 2, max_output - max_output / 2);
     let ring = if live { tail.max(LEAST_LIVE_RING) } else { tail };
     let encoding = request.encoding.unwrap_or_default();
-    let memo =
-        Memo { actor: actor.to_owned(), text: shorten(&text, MOST_TEXT), max_output, encoding, key: None };
+    let text = shorten(&text, MOST_TEXT);
+    let memo = Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None };
     let spec = CommandSpec {
         argv,
         env: env.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
@@ -317,7 +321,7 @@ mod tests {
     }
 
     fn memo(max_output: u64, encoding: Encoding) -> Memo {
-        Memo { actor: String::new(), text: String::new(), max_output, encoding, key: None }
+        Memo { actor: String::new(), text: String::new(), max_output, encoding, key: None, started: None }
     }
 
     #[test]

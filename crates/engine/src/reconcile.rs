@@ -207,7 +207,12 @@ pub(crate) async fn empty_trash(shared: Arc<Shared>) {
         shared.trash.notified().await;
         let entries = std::fs::read_dir(shared.state.trash()).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()).collect::<Vec<_>>() {
-            if let Err(problem) = shared.spawners.remove(path).await {
+            let mut removed = shared.spawners.remove(path.clone()).await;
+            if removed.is_err() {
+                // A spawner that was killed meanwhile is replaced.
+                removed = shared.spawners.remove(path).await;
+            }
+            if let Err(problem) = removed {
                 tracing::warn!(%problem, "something stays in the trash for now");
             }
         }

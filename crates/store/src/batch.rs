@@ -31,8 +31,13 @@ impl Item {
             Item::Note(_) | Item::Commit(Work::Pulse, _) => true,
             Item::Commit(Work::Changes(changes), _) => {
                 let inserts = changes.iter().any(|change| matches!(change, Change::InsertSession { .. }));
-                let adds =
-                    |change: &Change| matches!(change, Change::Journal { .. } | Change::PutToken { .. });
+                // A key that something is done under says nothing of what that is.
+                let adds = |change: &Change| {
+                    matches!(
+                        change,
+                        Change::Journal { .. } | Change::PutToken { .. } | Change::BeginIdempotent { .. }
+                    )
+                };
                 inserts || changes.iter().all(adds)
             }
         }

@@ -109,6 +109,25 @@ impl Store {
     }
 
     /// All journals, or those of one owner's sessions, behind `after_position`, in the order of writing.
+    /// The last entries of one kind in a session's journal, the newest first.
+    pub async fn journal_last(
+        &self,
+        session: &str,
+        kind: &str,
+        limit: u32,
+    ) -> Result<Vec<JournalEntry>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT position, session, seq, at, actor, kind, body, hash FROM journal \
+             WHERE session = $1 AND kind = $2 ORDER BY seq DESC LIMIT $3",
+        )
+        .bind(session)
+        .bind(kind)
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter().map(journal_entry).collect()
+    }
+
     pub async fn journal_all(
         &self,
         owner: Option<&str>,

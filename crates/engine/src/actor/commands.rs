@@ -5,21 +5,25 @@ use crate::IdempotencyKey;
 use crate::exec::{ExecPlan, Finished, Memo, Output};
 use crate::room::{RoomEvent, gone};
 use serde_json::json;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use workroom_proto::{Answer, FromGuest, Question, SpoolReader, ToGuest};
-use workroom_types::{Problem, ProcessInfo, SessionState, Timestamp};
+use workroom_types::{JournalEntry, Problem, ProcessInfo, SessionState, Timestamp};
 
 /// How long a guest may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// More ends than a guest is ever behind with forgetting.
+const MOST_RECORDED: u32 = 512;
+
 impl Actor {
     pub(super) async fn exec(
         &mut self,
-        plan: ExecPlan,
+        mut plan: ExecPlan,
         live: Option<oneshot::Sender<Live>>,
         reply: Reply<Finished>,
     ) {
@@ -36,6 +40,8 @@ impl Actor {
         }
         let command = self.next_command;
         self.next_command = self.next_command.wrapping_add(1);
+        let started = Timestamp::now();
+        plan.memo.started = Some(started);
         let run = ToGuest::Run {
             command,
             spec: plan.spec,
@@ -53,7 +59,7 @@ impl Actor {
         self.row.waiting = false;
         self.shared.metrics.execs_started.fetch_add(1, Relaxed);
         self.shared.metrics.execs_running.fetch_add(1, Relaxed);
-        let waiter = Waiter { memo: plan.memo, started: Timestamp::now(), live, reply: Some(reply) };
+        let waiter = Waiter { memo: plan.memo, started, live, reply: Some(reply) };
         self.commands.insert(command, waiter);
     }
 
@@ -171,13 +177,13 @@ impl Actor {
                     (None, Some(Ok(spool))) => Output::Spool(spool),
                     (None, _) => Output::Small(Default::default()),
                 };
-                self.finished(waiter, Finished { report, output }).await;
+                self.finished(command, waiter, Finished { report, output }).await;
             }
             _ => {}
         }
     }
 
-    pub(super) async fn finished(&mut self, waiter: Waiter, end: Finished) {
+    pub(super) async fn finished(&mut self, command: u32, waiter: Waiter, end: Finished) {
         self.touch();
         let report = end.report;
         let metrics = &self.shared.metrics;
@@ -186,6 +192,7 @@ impl Actor {
         metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
         let body = json!({
             "command": waiter.memo.text,
+            "number": command,
             "exit_code": if report.timed_out { 124 } else { report.exit.status() },
             "timed_out": report.timed_out,
             "oom_killed": report.oom_killed,
@@ -195,6 +202,7 @@ impl Actor {
             "stderr_bytes": report.written[1],
         });
         let entry = self.entry("exec.finished", &waiter.memo.actor, body);
+        let is_recorded = self.recorded.remove(&(command.into(), waiter.started.to_rfc3339()));
         match (waiter.reply, waiter.memo.key.clone()) {
             (Some(reply), _) => {
                 let _ = reply.send(Ok(end));
@@ -202,7 +210,22 @@ impl Actor {
             (None, Some(key)) => self.keep_end(key, end, waiter.memo),
             (None, None) => {}
         }
-        self.shared.store.note(entry).await;
+        if !is_recorded {
+            self.shared.store.note(entry).await;
+        }
+    }
+
+    /// Which of the last ends an earlier server has recorded.
+    pub(super) async fn recorded_ends(&self, commands: &[u32]) -> HashSet<(u64, String)> {
+        if commands.is_empty() {
+            return HashSet::new();
+        }
+        let id = &self.row.session.id;
+        let last = self.shared.store.journal_last(id, "exec.finished", MOST_RECORDED).await;
+        let end = |entry: &JournalEntry| {
+            Some((entry.body["number"].as_u64()?, entry.body["started"].as_str()?.to_owned()))
+        };
+        last.unwrap_or_default().iter().filter_map(end).collect()
     }
 
     /// For a caller of an earlier server, who is here again or may come.

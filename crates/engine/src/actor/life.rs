@@ -114,6 +114,7 @@ impl Actor {
     /// Takes up the commands of an earlier server where it left them.
     pub(super) async fn attach_all(&mut self, commands: &[u32]) {
         self.unattached = commands.to_vec();
+        self.recorded = self.recorded_ends(commands).await;
         for &command in commands {
             self.next_command = self.next_command.max(command.wrapping_add(1));
             let memo = match self.ask(Question::Attach { command }).await {
@@ -125,7 +126,8 @@ impl Actor {
             if let Some(key) = memo.key.clone() {
                 self.adopted_waiters.entry(key).or_default();
             }
-            let waiter = Waiter { memo, started: Timestamp::now(), live: None, reply: None };
+            let started = memo.started.unwrap_or_else(Timestamp::now);
+            let waiter = Waiter { memo, started, live: None, reply: None };
             self.shared.metrics.execs_running.fetch_add(1, Relaxed);
             self.commands.insert(command, waiter);
         }
