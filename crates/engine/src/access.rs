@@ -17,6 +17,9 @@ const PREFIX: &str = "wr";
 /// The file of the first admin token.
 const FILE: &str = "token";
 
+/// Tokens that one owner, without an admin's help, may have.
+const MOST_OF_ONE_OWNER: usize = 1000;
+
 /// All tokens, in memory: asking the store for each request would be slow, and there are few.
 pub(crate) struct Access {
     tokens: RwLock<HashMap<String, TokenRow>>,
@@ -129,7 +132,8 @@ impl Access {
         validate::foreign("owner", request.owner.as_deref())?;
         let (owner, session) = match request.scope {
             TokenScope::Admin if caller.is_admin() => (None, None),
-            TokenScope::User => {
+            // Who was let into one session was not let into its owner's others.
+            TokenScope::User if !matches!(caller.scope, Scope::Session { .. }) => {
                 let owner = request.owner.clone().unwrap_or_else(|| caller.owner().to_owned());
                 if !caller.is_admin() && owner != caller.owner() {
                     return Err(not_yours());
@@ -137,7 +141,7 @@ impl Access {
                 (Some(owner), None)
             }
             TokenScope::Session => (session_owner, request.session.clone()),
-            TokenScope::Admin => return Err(not_yours()),
+            TokenScope::Admin | TokenScope::User => return Err(not_yours()),
         };
         if request.scope != TokenScope::User && request.owner.is_some() {
             return Err(Problem::invalid("owner is for tokens of the scope user", "leave it out"));
@@ -145,12 +149,8 @@ impl Access {
         if request.scope != TokenScope::Session && request.session.is_some() {
             return Err(Problem::invalid("session is for tokens of the scope session", "leave it out"));
         }
-        if request.expires_in == Some(0) {
-            return Err(Problem::invalid(
-                "expires_in 0 is over at once",
-                "leave it out for a token that stays",
-            ));
-        }
+        validate::seconds("expires_in", request.expires_in, 1)?;
+        self.check_number(caller, owner.as_deref())?;
         let text = new_secret()?;
         let Some((id, secret)) = parts(&text) else { return Err(no_randomness()) };
         let created = Timestamp::now();
@@ -163,7 +163,12 @@ impl Access {
             // Nobody gives away more than they have.
             read_only: request.read_only || caller.read_only,
             created,
-            expires: request.expires_in.map(|seconds| created.plus_seconds(seconds)),
+            expires: request
+                .expires_in
+                .map(|seconds| created.plus_seconds(seconds))
+                .into_iter()
+                .chain(self.end_of(caller))
+                .min(),
         };
         let row = TokenRow { info: info.clone(), secret_hash: hash(secret) };
         let mut changes = vec![Change::PutToken { row: row.clone() }];
@@ -171,6 +176,27 @@ impl Access {
         store.commit(changes).await.map_err(storage)?;
         self.insert(row);
         Ok(NewToken { info, token: Some(text) })
+    }
+
+    /// When the caller's own token ends: what it makes does not outlive it.
+    fn end_of(&self, caller: &Caller) -> Option<Timestamp> {
+        self.find(caller.name.strip_prefix("token:")?)?.expires
+    }
+
+    /// All tokens are kept in memory, and each has a rate of its own.
+    fn check_number(&self, caller: &Caller, owner: Option<&str>) -> Result<(), Problem> {
+        if caller.is_admin() {
+            return Ok(());
+        }
+        let now = Timestamp::now();
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let lives = |info: &TokenInfo| info.expires.is_none_or(|expires| expires > now);
+        let of_owner = |row: &&TokenRow| row.info.owner.as_deref() == owner && lives(&row.info);
+        if tokens.values().filter(of_owner).count() < MOST_OF_ONE_OWNER {
+            return Ok(());
+        }
+        let detail = format!("there are {MOST_OF_ONE_OWNER} tokens of this owner, which is the most");
+        Err(Problem::limit("tokens", detail, "revoke one first").retry_after(1))
     }
 
     /// Those that the caller could have made, oldest first.

@@ -153,7 +153,7 @@ pub(crate) fn layers(names: &[String]) -> Result<LayerSet, Problem> {
         .collect()
 }
 
-fn seconds(what: &str, value: Option<u64>, least: u64) -> Result<(), Problem> {
+pub(crate) fn seconds(what: &str, value: Option<u64>, least: u64) -> Result<(), Problem> {
     match value {
         Some(value) if value < least || value > LONGEST => {
             Err(Problem::invalid(format!("{what} {value} is outside {least} to {LONGEST} seconds"), ""))
