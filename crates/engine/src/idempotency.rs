@@ -94,6 +94,21 @@ pub(crate) async fn finish(shared: &Shared, permit: Permit, answer: StoredAnswer
     Ok(())
 }
 
+/// Takes back what was recorded of a request that was refused before it had an effect: its repetition is a first
+/// attempt again.
+pub(crate) async fn withdraw(shared: &Shared, permit: Permit, problem: &Problem) {
+    let untouched = matches!(
+        problem.code,
+        ProblemCode::LimitExceeded | ProblemCode::RoomSetup | ProblemCode::LayerMissing
+    );
+    if untouched {
+        let IdempotencyKey { scope, key, .. } = permit.key.clone();
+        if let Err(error) = shared.store.commit(vec![Change::WithdrawIdempotent { scope, key }]).await {
+            tracing::warn!(%error, "a refused request keeps its idempotency key");
+        }
+    }
+}
+
 /// What is recorded with an effect, so that a repetition after a crash finds it.
 pub(crate) fn intent(permit: &Permit, resource: &str) -> Change {
     let IdempotencyKey { scope, key, fingerprint } = permit.key.clone();

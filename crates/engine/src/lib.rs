@@ -173,6 +173,12 @@ impl Engine {
         idempotency::finish(&self.shared, permit, answer).await
     }
 
+    /// Gives the permit back after a failure that is not remembered. What was refused before anything was done
+    /// can be tried again under its key.
+    pub async fn withdraw(&self, permit: Permit, problem: &Problem) {
+        idempotency::withdraw(&self.shared, permit, problem).await;
+    }
+
     /// The session, and whether it was made now (201) or there already under its key (200). `wait`: how long to
     /// queue when a quota is reached; without, that is refused at once.
     pub async fn create(

@@ -18,6 +18,9 @@ use workroom_types::{
     ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
 };
 
+/// Held by whoever makes a session under a key, until the session is recorded.
+type Maker<'a> = tokio::sync::MutexGuard<'a, ()>;
+
 const PAGE: u32 = 100;
 const LARGEST_PAGE: u32 = 1000;
 
@@ -112,10 +115,12 @@ pub(crate) async fn create(
     validate::create(&request)?;
     let owner = acting_for(caller, request.owner.as_deref())?;
     // Made by an earlier attempt under the same idempotency key.
-    if let Some(id) = permit.and_then(|permit| permit.resource.as_deref()) {
+    if let Some(id) = permit.and_then(|permit| permit.resource.as_deref())
+        && shared.store.session(id).await.map_err(storage)?.is_some()
+    {
         return get(shared, caller, id).await.map(|session| (session, true));
     }
-    let _maker = match request.key.as_ref().or(place_key.as_ref()) {
+    let maker = match request.key.as_ref().or(place_key.as_ref()) {
         Some(key) => Some(shared.maker(key).await),
         None => None,
     };
@@ -133,7 +138,7 @@ pub(crate) async fn create(
     let starts = request.start.unwrap_or(true);
     let row = new_row(shared, owner, request, place_key)?;
     let made = if starts {
-        start_new(shared, caller, row, wait, permit).await
+        start_new(shared, caller, row, (wait, maker), permit).await
     } else {
         record(shared, caller, &row, permit).await.map(|made| match made {
             Recorded::New => (row.session, true),
@@ -239,14 +244,14 @@ async fn start_new(
     shared: &Arc<Shared>,
     caller: &Caller,
     mut row: SessionRow,
-    wait: Option<Duration>,
+    (wait, maker): (Option<Duration>, Option<Maker<'_>>),
     permit: Option<&Permit>,
 ) -> Result<(Session, bool), Problem> {
     let id = row.session.id.clone();
     let place = match (shared.admission.try_enter(&row.session.owner), wait) {
         (Ok(place), _) => place,
         (Err(problem), None) => return Err(problem),
-        (Err(_), Some(wait)) => return start_queued(shared, caller, row, wait, permit).await,
+        (Err(_), Some(wait)) => return start_queued(shared, caller, row, (wait, maker), permit).await,
     };
     row.session.state = SessionState::Starting;
     let (reply, started) = oneshot::channel();
@@ -271,7 +276,7 @@ async fn start_queued(
     shared: &Arc<Shared>,
     caller: &Caller,
     mut row: SessionRow,
-    wait: Duration,
+    (wait, maker): (Duration, Option<Maker<'_>>),
     permit: Option<&Permit>,
 ) -> Result<(Session, bool), Problem> {
     let id = row.session.id.clone();
@@ -279,6 +284,8 @@ async fn start_queued(
     if let Recorded::There(there) = record(shared, caller, &row, permit).await? {
         return Ok((current(shared, *there), false));
     }
+    // It is found by its key from here on. Others share the lock, and are not to wait for our place.
+    drop(maker);
     let place = match shared.admission.enter_within(&row.session.owner, wait).await {
         Ok(place) => place,
         Err(problem) => {

@@ -68,8 +68,10 @@ where
         };
         let outcome = work(engine, &caller, Some(&permit)).await;
         // Remembered before it is told: an answer that a caller has seen is the answer for good.
-        if let Some(answer) = to_remember(&outcome) {
-            engine.finish(permit, answer).await?;
+        match (to_remember(&outcome), &outcome) {
+            (Some(answer), _) => engine.finish(permit, answer).await?,
+            (None, Err(problem)) => engine.withdraw(permit, problem).await,
+            (None, Ok(_)) => {}
         }
         outcome.map(Reply::into_response)
     });

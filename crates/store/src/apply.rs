@@ -74,6 +74,13 @@ pub(crate) async fn apply(
             .execute(connection)
             .await?;
         }
+        Change::WithdrawIdempotent { scope, key } => {
+            sqlx::query("DELETE FROM idempotency WHERE scope = $1 AND key = $2 AND status IS NULL")
+                .bind(scope.as_str())
+                .bind(key.as_str())
+                .execute(connection)
+                .await?;
+        }
         Change::ForgetIdempotent { before } => {
             sqlx::query("DELETE FROM idempotency WHERE at < $1").bind(before.0).execute(connection).await?;
         }

@@ -101,6 +101,11 @@ pub enum Change {
         body: Vec<u8>,
         at: Timestamp,
     },
+    /// Forgets a request that has no answer: nothing came of it.
+    WithdrawIdempotent {
+        scope: String,
+        key: String,
+    },
     ForgetIdempotent {
         before: Timestamp,
     },

@@ -123,12 +123,14 @@ async fn remember_result(
 
 /// Gives back what the caller is to be told: the problem, or that it could not be remembered.
 async fn remember_problem(engine: &Engine, permit: Option<Permit>, problem: Problem) -> Problem {
-    if let (Some(permit), Some(answer)) = (permit, problem_to_remember(&problem))
-        && let Err(failed) = engine.finish(permit, answer).await
-    {
-        return failed;
+    let Some(permit) = permit else { return problem };
+    match problem_to_remember(&problem) {
+        Some(answer) => engine.finish(permit, answer).await.err().unwrap_or(problem),
+        None => {
+            engine.withdraw(permit, &problem).await;
+            problem
+        }
     }
-    problem
 }
 
 #[derive(Clone, Copy)]
