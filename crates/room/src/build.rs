@@ -10,7 +10,10 @@
 
 use crate::cgroup::RoomGroup;
 use crate::identity::{Privilege, UidRange};
-use crate::mounts::{Attributes, FsOption, attach, change_root, clone_tree, directory, make, set_attributes};
+use crate::mounts::{
+    Attributes, FsOption, attach, attach_in_room, attach_on, change_root, clone_tree, directory, in_room,
+    make, set_attributes,
+};
 use crate::seccomp::{self, Stage, Strictness};
 use crate::step::During;
 use crate::template::{Template, write_own_maps};
@@ -321,9 +324,18 @@ fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), Ro
     let root = made.root()?;
     for (source, target) in &builder.template.binds {
         let tree = clone_tree(source).during("bind the system")?;
-        attach(tree.as_fd(), root.as_fd(), target).during("bind the system")?;
+        match attach_in_room(tree.as_fd(), root.as_fd(), target) {
+            // The room's root has put something of its own there, in its own /etc: that is what it sees.
+            Err(error) if target.starts_with("etc") && is_elsewhere(&error) => {}
+            attached => attached.during("bind the system")?,
+        }
     }
     Ok(())
+}
+
+/// Whether a place in the room is not there any more, or not by the way that it was.
+fn is_elsewhere(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
 fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
@@ -339,14 +351,14 @@ fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomE
         quiet,
     )
     .during("/dev/pts")?;
-    attach(pts.as_fd(), root.as_fd(), "dev/pts").during("/dev/pts")?;
+    attach_in_room(pts.as_fd(), root.as_fd(), Path::new("dev/pts")).during("/dev/pts")?;
     let size = builder.spec.limits.shm.to_string();
     let inodes = (builder.spec.limits.shm / 4096).max(64).to_string();
     let options =
         [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "1777")];
     let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let shm = make("tmpfs", &options, plain).during("/dev/shm")?;
-    attach(shm.as_fd(), root.as_fd(), "dev/shm").during("/dev/shm")
+    attach_in_room(shm.as_fd(), root.as_fd(), Path::new("dev/shm")).during("/dev/shm")
 }
 
 /// Terminals come out of a pool that the whole machine shares.
@@ -374,7 +386,7 @@ const MASKED_DIRS: [&str; 8] =
 fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let step = "mask /proc";
     let (root, proc) = (made.root()?, made.proc()?);
-    attach(proc.as_fd(), root.as_fd(), "proc").during("/proc")?;
+    attach_in_room(proc.as_fd(), root.as_fd(), Path::new("proc")).during("/proc")?;
     if !builder.has(Layer::Proc) {
         made.lacks(Layer::Proc, LEFT_OUT);
         return Ok(());
@@ -409,13 +421,13 @@ fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
                 if workspace.read_only { Ok(()) } else { Err(error) }
             })?;
         }
-        attach(tree.as_fd(), root.as_fd(), "workspace").during("/workspace")?;
+        attach_in_room(tree.as_fd(), root.as_fd(), Path::new("workspace")).during("/workspace")?;
     }
     for (mount, tree) in spec.mounts.iter().zip(trees) {
         let step = format!("mount {}", mount.target.display());
         let target = mount.target.strip_prefix("/").unwrap_or(&mount.target);
-        make_mount_point(&root, target, &tree).during(&step)?;
-        attach(tree.as_fd(), root.as_fd(), target).during(&step)?;
+        let place = make_mount_point(&root, target, &tree).during(&step)?;
+        attach_on(tree.as_fd(), place.as_fd()).during(&step)?;
     }
     Ok(())
 }
@@ -437,25 +449,27 @@ fn map_owner(range: &UidRange, made: &Made, tree: &OwnedFd, inside: u32) -> Resu
     })
 }
 
-/// Makes an empty directory, or an empty file for a file, for a mount to cover.
-fn make_mount_point(root: &OwnedFd, target: &Path, tree: &OwnedFd) -> std::io::Result<()> {
+/// Makes an empty directory, or an empty file for a file, for a mount to cover. In a durable room the tree is as its
+/// commands left it: each step is taken from a descriptor of the one before, and over no link.
+fn make_mount_point(root: &OwnedFd, target: &Path, tree: &OwnedFd) -> std::io::Result<OwnedFd> {
     let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode).is_dir();
-    let mut at = std::path::PathBuf::new();
+    let mut at = root.try_clone()?;
     let mut parts = target.components().peekable();
     while let Some(part) = parts.next() {
-        at.push(part);
+        let name = part.as_os_str();
         let made = if parts.peek().is_some() || is_dir {
-            rustix::fs::mkdirat(root, &at, Mode::from_raw_mode(0o755))
+            rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755))
         } else {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(root, &at, flags, Mode::from_raw_mode(0o644)).map(drop)
+            rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(0o644)).map(drop)
         };
         match made {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
+        at = in_room(at.as_fd(), Path::new(name))?;
     }
-    Ok(())
+    Ok(at)
 }
 
 fn enter_root(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {

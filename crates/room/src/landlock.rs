@@ -9,7 +9,10 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset, RulesetAttr,
     RulesetCreatedAttr, Scope,
 };
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// Directories that every command may change, where they exist. What is not here nobody changes, whatever its owner and
 /// mount allow.
@@ -84,10 +87,13 @@ fn open(path: &str) -> io::Result<PathFd> {
     })
 }
 
-fn open_if_there(path: &str) -> io::Result<Option<PathFd>> {
-    match open(path) {
+/// A link in the place of such a directory was made by the room, and opens nothing: the rule would be for what it
+/// points to.
+fn open_if_there(path: &str) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Ok(fd) => Ok(Some(fd)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

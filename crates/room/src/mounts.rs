@@ -1,6 +1,6 @@
 //! The mount API in the words of this crate: clone a tree, make a file system, put it somewhere.
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
@@ -29,6 +29,25 @@ pub(crate) fn clone_tree_at(dir: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::
 /// Puts a detached mount at `target` below `dir`. A symlink as the last component is not followed.
 pub(crate) fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: impl AsRef<Path>) -> io::Result<()> {
     Ok(move_mount(mount, "", dir, target.as_ref(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Puts a detached mount at `target` in a tree that a room has written to: no link on the way is followed.
+pub(crate) fn attach_in_room(mount: BorrowedFd<'_>, root: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
+    attach_on(mount, in_room(root, target)?.as_fd())
+}
+
+/// Puts a detached mount onto what is open already.
+pub(crate) fn attach_on(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {
+    let by_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", place, "", by_descriptor)?)
+}
+
+/// Opens a place in a tree that a room has written to, only to name it. Links there are the room's, and would be
+/// followed with the machine's authority: one on the way is an error.
+pub(crate) fn in_room(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)?)
 }
 
 /// One option of a file system being made.
