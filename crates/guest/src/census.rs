@@ -1,6 +1,7 @@
 //! Who is in the room: the processes that `/proc` shows, whose tree each is in, and what all have used.
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use std::collections::HashSet;
 use std::io;
@@ -13,13 +14,36 @@ const MICROS_PER_TICK: u64 = 10_000;
 /// More names in one answer help nobody.
 const MOST_PROCESSES: usize = 10_000;
 
+/// Nor do more bytes, and a message has an end.
+const MOST_BYTES: usize = 4 << 20;
+
 /// How often a tree is looked for again. Each look stops all that is found, and what is stopped makes no more.
-const MOST_LOOKS: usize = 1000;
+pub(crate) const MOST_LOOKS: usize = 1000;
+
+/// Enough where nobody means to escape.
+pub(crate) const FEW_LOOKS: usize = 20;
 
 /// The room's own `/proc`, opened before any command ran.
 pub(crate) struct Census {
     proc: OwnedFd,
     page: u64,
+}
+
+/// Whose tree a process is in.
+enum Label {
+    Is(u64),
+    /// It does not say.
+    Hidden,
+    /// It has ended, and waits to be taken note of.
+    Ended,
+    /// It is not there any more.
+    Gone,
+}
+
+struct Look {
+    found: Vec<i32>,
+    /// Whether nobody has come since the look before.
+    is_sure: bool,
 }
 
 /// What all processes have used, the ended ones included, and what they hold now.
@@ -51,21 +75,59 @@ impl Census {
         pids
     }
 
-    fn label(&self, pid: i32) -> Option<u64> {
-        // Ended processes have none.
-        statat(&self.proc, format!("{pid}/ns/uts"), AtFlags::empty()).ok().map(|stat| stat.st_ino)
+    fn label(&self, pid: i32) -> Label {
+        match statat(&self.proc, format!("{pid}/ns/uts"), AtFlags::empty()) {
+            Ok(stat) => Label::Is(stat.st_ino),
+            Err(error) => match (self.stat(pid).map(|stat| stat.state), error) {
+                (Some('Z' | 'X'), _) => Label::Ended,
+                // A program that its user may execute and not read shows itself to nobody in the room.
+                (Some(_), Errno::ACCESS | Errno::PERM) => Label::Hidden,
+                _ => Label::Gone,
+            },
+        }
     }
 
-    fn tree(&self, label: u64) -> Vec<i32> {
-        self.pids().into_iter().filter(|pid| *pid != 1 && self.label(*pid) == Some(label)).collect()
+    /// One look at who has this label. `seen`: who was there in the looks before.
+    fn look(&self, label: u64, launcher: i32, seen: &mut HashSet<i32>) -> Look {
+        let mut look = Look { found: Vec::new(), is_sure: true };
+        for pid in self.others(launcher) {
+            // Somebody new may be the child of one that ended between being listed and being looked at, and may
+            // have one by now.
+            look.is_sure &= !seen.insert(pid);
+            match self.label(pid) {
+                Label::Is(its) if its == label => look.found.push(pid),
+                Label::Hidden if self.may_be_of(pid, label) => look.found.push(pid),
+                Label::Gone => look.is_sure = false,
+                _ => {}
+            }
+        }
+        look
     }
 
-    /// Ends everything with this label. First all of it is stopped: what is stopped cannot make more of itself.
-    pub(crate) fn kill_tree(&self, label: u64) {
-        let mut stopped = HashSet::new();
+    /// Whether one that hides its label may be of this tree: it is of its nearest ancestor's that does not hide. One
+    /// that hides and has no such ancestor is anybody's.
+    fn may_be_of(&self, pid: i32, label: u64) -> bool {
+        let mut pid = pid;
         for _ in 0..MOST_LOOKS {
-            let found: Vec<i32> = self.tree(label).into_iter().filter(|pid| !stopped.contains(pid)).collect();
-            if found.is_empty() {
+            match self.stat(pid).map(|stat| stat.parent) {
+                None | Some(0 | 1) => return true,
+                Some(parent) => match self.label(parent) {
+                    Label::Is(its) => return its == label,
+                    _ => pid = parent,
+                },
+            }
+        }
+        true
+    }
+
+    /// Ends everything with this label. First all of it is stopped: what is stopped cannot make more of itself. Says
+    /// whether a last look was sure that nothing is left; what is made and ends all the time may escape many.
+    pub(crate) fn kill_tree(&self, label: u64, launcher: i32, most_looks: usize) -> bool {
+        let (mut stopped, mut seen) = (HashSet::new(), HashSet::new());
+        for _ in 0..most_looks {
+            let Look { mut found, is_sure } = self.look(label, launcher, &mut seen);
+            found.retain(|pid| !stopped.contains(pid));
+            if found.is_empty() && is_sure {
                 break;
             }
             for pid in found {
@@ -73,31 +135,34 @@ impl Census {
                 stopped.insert(pid);
             }
         }
-        for _ in 0..MOST_LOOKS {
-            let found = self.tree(label);
-            if found.is_empty() {
-                return;
+        for _ in 0..most_looks {
+            let look = self.look(label, launcher, &mut seen);
+            if look.found.is_empty() && look.is_sure {
+                return true;
             }
-            found.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+            look.found.into_iter().for_each(|pid| signal(pid, Signal::KILL));
         }
+        false
     }
 
     /// Stops every process that is not stopped already, and says which ones. For rooms without a freezer.
     pub(crate) fn stop_all(&self, launcher: i32) -> Vec<i32> {
-        let mut stopped: Vec<i32> = Vec::new();
+        let (mut stopped, mut seen) = (HashSet::new(), HashSet::new());
         for _ in 0..MOST_LOOKS {
-            let running = |pid: &i32| {
-                !stopped.contains(pid)
-                    && self.stat(*pid).is_some_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
-            };
-            let found: Vec<i32> = self.others(launcher).into_iter().filter(running).collect();
-            if found.is_empty() {
+            let mut is_sure = true;
+            for pid in self.others(launcher) {
+                is_sure &= !seen.insert(pid);
+                let runs = self.stat(pid).is_some_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'));
+                if runs && stopped.insert(pid) {
+                    signal(pid, Signal::STOP);
+                    is_sure = false;
+                }
+            }
+            if is_sure {
                 break;
             }
-            found.iter().for_each(|pid| signal(*pid, Signal::STOP));
-            stopped.extend(found);
         }
-        stopped
+        stopped.into_iter().collect()
     }
 
     pub(crate) fn continue_these(&self, pids: &[i32]) {
@@ -108,7 +173,12 @@ impl Census {
         let mut pids = self.others(launcher);
         pids.sort_unstable();
         pids.truncate(MOST_PROCESSES);
-        pids.into_iter().filter_map(|pid| self.describe(pid)).collect()
+        let mut left = MOST_BYTES;
+        let fits = |process: &ProcessInfo| {
+            left = left.saturating_sub(process.command.len() + 64);
+            left > 0
+        };
+        pids.into_iter().filter_map(|pid| self.describe(pid)).take_while(fits).collect()
     }
 
     fn describe(&self, pid: i32) -> Option<ProcessInfo> {

@@ -1,6 +1,6 @@
 //! The guest's loop: what the host asks, what the launcher answers, what commands write, who ended.
 
-use crate::census::Census;
+use crate::census::{Census, FEW_LOOKS, MOST_LOOKS};
 use crate::freezer::Freezer;
 use crate::host::Host;
 use crate::launcher::{self, Launcher};
@@ -555,7 +555,8 @@ impl Pid1 {
     fn tell_end(&mut self, command: u32) -> io::Result<()> {
         let Some(ended) = self.ended_runs.get(&command) else { return Ok(()) };
         let (output, spool) = ended.output.whole();
-        let fds = spool.map(|spool| spool.try_clone_to_owned()).transpose()?;
+        // Without a descriptor to spare, that it ended is still told.
+        let fds = spool.and_then(|spool| spool.try_clone_to_owned().ok());
         let finished = FromGuest::Finished { command, report: ended.report, output };
         self.host.tell(finished, fds.into_iter().collect())
     }
@@ -577,7 +578,11 @@ impl Pid1 {
     fn kill_tree(&mut self, command: u32) {
         let Some(Command::Running { pid, kept, .. }) = self.commands.get(&command) else { return };
         if let Some(label) = kept.as_ref().map(|kept| kept.label).filter(|label| *label != 0) {
-            self.census.kill_tree(label);
+            let (census, launcher) = (&self.census, self.launcher_pid);
+            let is_sure = census.kill_tree(label, launcher, FEW_LOOKS);
+            if !is_sure && self.frozen_since.is_none() {
+                self.freezer.while_still(|| census.kill_tree(label, launcher, MOST_LOOKS));
+            }
         }
         // Its own group too, which is known even where the label is not.
         signal_group(*pid, Signal::KILL.as_raw());

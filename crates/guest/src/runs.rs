@@ -14,6 +14,9 @@ use workroom_types::RunReport;
 /// As much as a pipe holds.
 const CHUNK: usize = 64 << 10;
 
+/// Pipes that are open at once: what commands leave running may hold theirs for ever.
+const MOST_PIPES: usize = 8192;
+
 /// The first key of a pipe; those below are the guest's own descriptors.
 pub(crate) const FIRST_PIPE: u64 = 16;
 
@@ -61,15 +64,25 @@ pub(crate) struct Pipes {
     open: HashMap<u64, Pipe>,
     next: u64,
     buffer: Vec<u8>,
+    /// So many that the guest's own work never lacks a descriptor.
+    most: usize,
 }
 
 impl Pipes {
     pub(crate) fn new() -> Pipes {
-        Pipes { open: HashMap::new(), next: FIRST_PIPE, buffer: Vec::new() }
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let most = descriptors.map_or(MOST_PIPES, |all| (all as usize / 2).min(MOST_PIPES));
+        Pipes { open: HashMap::new(), next: FIRST_PIPE, buffer: Vec::new(), most }
     }
 
     /// Two new pipes: their keys, and the ends for the command to write to.
     pub(crate) fn make(&mut self, epoll: &OwnedFd, command: u32) -> io::Result<([u64; 2], [OwnedFd; 2])> {
+        if self.open.len() >= self.most {
+            return Err(io::Error::other(format!(
+                "{} are held by what commands left running",
+                self.open.len()
+            )));
+        }
         let mut end = |stream| -> io::Result<(u64, OwnedFd)> {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
             rustix::io::ioctl_fionbio(&read, true)?;
