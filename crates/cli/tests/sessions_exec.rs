@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use workroom_testkit::client::ExecOutput;
 use workroom_testkit::types::{ExecRequest, ExecResult, Layer, LayerState};
 use workroom_testkit::{
-    Server, Setup, TestSession, User, as_ordinary_user, as_root, for_each_user, run, settle,
+    Server, Setup, TestSession, User, as_ordinary_user, as_root, eventually, for_each_user, run, settle,
 };
 
 fn command(fields: Value) -> ExecRequest {
@@ -168,8 +168,15 @@ fn what_a_command_leaves_running_is_listed_and_holds_nobody_up() {
         let session = server.session().await;
         // It keeps the pipes, and is not waited for.
         assert_eq!(session.says("sleep 1001 & echo left").await, "left\n");
-        let list = session.client().processes(&session.id).await.expect("a list").processes;
-        let sleeper = list.iter().find(|process| process.command == "sleep 1001").expect("it is listed");
+        // Its shell has gone on before it became what it is now.
+        let sleeper = async || {
+            let list = session.client().processes(&session.id).await.expect("a list").processes;
+            list.into_iter()
+                .find(|process| process.command == "sleep 1001")
+                .ok_or("it is not listed".to_owned())
+        };
+        eventually(async || sleeper().await.map(drop)).await;
+        let sleeper = sleeper().await.expect("it is listed");
         assert!(sleeper.pid > 1 && sleeper.state == "S", "{sleeper:?}");
         assert_eq!(session.says(&format!("kill {} && echo gone", sleeper.pid)).await, "gone\n");
         settle_listed(&session).await;
@@ -177,7 +184,7 @@ fn what_a_command_leaves_running_is_listed_and_holds_nobody_up() {
 }
 
 async fn settle_listed(session: &TestSession) {
-    workroom_testkit::eventually(async || match running(session).await {
+    eventually(async || match running(session).await {
         left if left.iter().any(|command| command.contains("sleep")) => Err(format!("{left:?}")),
         _ => Ok(()),
     })
@@ -323,7 +330,7 @@ fn a_client_that_goes_away_kills_nothing() {
                 other => Err(format!("{other} ends are on record")),
             }
         };
-        workroom_testkit::eventually(ended).await;
+        eventually(ended).await;
     });
 }
 

@@ -25,7 +25,7 @@ enum Place {
 }
 
 /// An answer that is whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
     /// Names in lower case, in their order.
@@ -201,6 +201,12 @@ impl Reading {
             let _ = self.connection.read_to_end(&mut self.seen).await;
             String::from_utf8_lossy(&self.seen).into_owned()
         })
+    }
+}
+
+impl std::fmt::Debug for Response {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} {:?} {}", self.status, self.headers, self.text())
     }
 }
 
