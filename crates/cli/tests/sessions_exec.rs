@@ -177,7 +177,7 @@ fn what_a_command_leaves_running_is_listed_and_holds_nobody_up() {
         };
         eventually(async || sleeper().await.map(drop)).await;
         let sleeper = sleeper().await.expect("it is listed");
-        assert!(sleeper.pid > 1 && sleeper.state == "S", "{sleeper:?}");
+        assert!(sleeper.pid > 1 && sleeper.memory > 0, "{sleeper:?}");
         assert_eq!(session.says(&format!("kill {} && echo gone", sleeper.pid)).await, "gone\n");
         settle_listed(&session).await;
     });

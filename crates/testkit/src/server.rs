@@ -4,7 +4,7 @@ use crate::http::Http;
 use crate::leaks::{groups_of, left_in, processes, sessions_in};
 use crate::session::TestSession;
 use crate::user::User;
-use crate::wait::{PATIENCE, eventually, settle, within};
+use crate::wait::{PATIENCE, PAUSE, eventually, within};
 use crate::{Process, unique};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -17,6 +17,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::time::Instant;
 use workroom_client::{Client, Endpoint};
 use workroom_types::CreateSession;
 
@@ -360,16 +361,21 @@ impl Drop for Server<'_> {
         }
         self.end(Signal::KILL);
         let sessions = sessions_in(&self.state);
-        settle(|| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             self.end_rooms();
             let groups = groups_of(&sessions);
             groups.iter().for_each(|group| drop(fs::remove_dir(group)));
-            let (processes, groups) = (self.room_processes(), groups_of(&sessions));
-            match processes.is_empty() && groups.is_empty() || std::thread::panicking() {
-                true => Ok(()),
-                false => Err(format!("cannot be ended: {processes:?}, {groups:?}")),
+            let left = (self.room_processes(), groups_of(&sessions));
+            if left.0.is_empty() && left.1.is_empty() {
+                break;
             }
-        });
+            if Instant::now() > deadline {
+                assert!(std::thread::panicking(), "cannot be ended: {left:?}");
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
         let _ = fs::remove_dir_all(&self.state);
     }
 }

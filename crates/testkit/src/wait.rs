@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often something is looked at for which no event is sent.
-const PAUSE: Duration = Duration::from_millis(3);
+pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 
 /// Waits for something that must happen.
 #[track_caller]
