@@ -4,7 +4,7 @@ use crate::state_dir::write_durably;
 use crate::{storage, validate};
 use aws_lc_rs::{constant_time, digest};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use workroom_store::{Change, Outcome, Store, TokenRow};
 use workroom_types::{
@@ -25,6 +25,8 @@ pub(crate) struct Access {
     tokens: RwLock<HashMap<String, TokenRow>>,
     /// Whose processes on the unix socket may do everything.
     own_uid: u32,
+    /// The first admin token's.
+    file: PathBuf,
 }
 
 impl Access {
@@ -33,6 +35,7 @@ impl Access {
         let access = Access {
             tokens: RwLock::new(rows.into_iter().map(|row| (row.info.id.clone(), row)).collect()),
             own_uid: rustix::process::geteuid().as_raw(),
+            file: state.join(FILE),
         };
         access.ensure_first(store, state).await?;
         Ok(access)
@@ -218,10 +221,26 @@ impl Access {
             Some(info) if may_handle(caller, &info) => {}
             _ => return Ok(()),
         }
+        self.forget_file_of(id)?;
         let outcome = store.commit(vec![Change::DeleteToken { id: id.to_owned() }]).await.map_err(storage)?;
         debug_assert!(outcome.iter().all(|outcome| matches!(outcome, Outcome::Done)));
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(id);
         Ok(())
+    }
+}
+
+impl Access {
+    /// The token in the file is made good at every start, so a revoked one goes from there first. The next start
+    /// writes another.
+    fn forget_file_of(&self, id: &str) -> Result<(), Problem> {
+        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        if parts(text.trim()).is_none_or(|(first, _)| first != id) {
+            return Ok(());
+        }
+        std::fs::remove_file(&self.file).map_err(|error| {
+            let detail = format!("{} holds the token and cannot be removed: {error}", self.file.display());
+            Problem::new(ProblemCode::StorageUnavailable, detail, "remove it").retry_after(1)
+        })
     }
 }
 

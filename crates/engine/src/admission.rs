@@ -88,7 +88,13 @@ impl Admission {
             if refusal.is_none() && !books.waiting.contains_key(owner) {
                 return Ok(self.enter(&mut books, owner));
             }
-            if books.queued >= self.quotas.queue {
+            // A full queue is full for those who wait in it; for others there is as much again, one place each.
+            let most = if books.waiting.contains_key(owner) {
+                self.quotas.queue
+            } else {
+                self.quotas.queue.saturating_mul(2)
+            };
+            if books.queued >= most {
                 let detail = format!("{} sessions wait for a place already", books.queued);
                 return Err(Problem::limit("queue", detail, "try again later").retry_after(RETRY_AFTER));
             }
@@ -259,8 +265,11 @@ mod tests {
         while admission.queued() == 0 {
             tokio::task::yield_now().await;
         }
-        let refused = admission.enter_within("cay", Duration::from_secs(30)).await.expect_err("refused");
+        let refused = admission.enter_within("bob", Duration::from_secs(30)).await.expect_err("refused");
         assert_eq!(refused.limit.as_deref(), Some("queue"));
+        // One owner's long queue is not the end of everybody's: another is still taken into it.
+        let other = admission.enter_within("cay", Duration::from_millis(5)).await.expect_err("refused");
+        assert_eq!(other.limit.as_deref(), Some("live"));
         waits.abort();
         let _ = waits.await;
         assert_eq!(admission.queued(), 0);

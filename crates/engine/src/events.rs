@@ -103,7 +103,7 @@ pub(crate) async fn follow(
             tokio::select! {
                 () = out.closed() => return,
                 heard = news.recv() => match heard {
-                    Ok(entry) if concerns(&which, &entry) => break,
+                    Ok(entry) if concerns(&shared, &which, &entry) => break,
                     Ok(_) => {}
                     Err(broadcast::error::RecvError::Lagged(_)) => break,
                     Err(broadcast::error::RecvError::Closed) => return,
@@ -113,9 +113,12 @@ pub(crate) async fn follow(
     }
 }
 
-fn concerns(which: &Which, entry: &JournalEntry) -> bool {
+/// Whether to look. What is surely another's is not looked for: somebody's many readers would ask the store for every
+/// entry of everybody.
+fn concerns(shared: &Shared, which: &Which, entry: &JournalEntry) -> bool {
     match which {
         Which::Session(id) => entry.session == *id,
-        Which::Owner(_) => true,
+        Which::Owner(None) => true,
+        Which::Owner(Some(owner)) => shared.is_of(&entry.session, owner).unwrap_or(true),
     }
 }

@@ -81,6 +81,13 @@ impl Shared {
         self.owners().get(id).cloned()
     }
 
+    /// Whether a session is this user's; `None` where that is not known without asking the store.
+    pub(crate) fn is_of(&self, id: &str, user: &str) -> Option<bool> {
+        let owners = self.owners();
+        let snapshot = owners.get(id)?.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(snapshot.owner == user)
+    }
+
     /// Registers an owner, unless there is one.
     pub(crate) fn register(&self, id: &str, handle: &Handle) -> Result<(), Handle> {
         let mut owners = self.owners();

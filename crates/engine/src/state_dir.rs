@@ -41,6 +41,7 @@ impl StateDir {
         make_all(root).map_err(failed)?;
         // Through the real path: the rooms' builder sees it from another mount namespace.
         let root = root.canonicalize().map_err(failed)?;
+        check_owner(&root).map_err(failed)?;
         rustix::fs::chmod(&root, PRIVATE_DIR).map_err(|error| failed(error.into()))?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let lock = open(root.join("lock"), flags, PRIVATE_FILE).map_err(|error| failed(error.into()))?;
@@ -104,6 +105,24 @@ impl StateDir {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whoever has the directory can put a token or a store of their own into it. Whoever has one above it can put another
+/// directory in its place.
+fn check_owner(root: &Path) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    let owner = rustix::fs::stat(root)?.st_uid;
+    if owner != own {
+        return Err(io::Error::other(format!("it belongs to the user {owner}, and this is the user {own}")));
+    }
+    for above in root.ancestors().skip(1) {
+        let stat = rustix::fs::stat(above)?;
+        let open_to_all = stat.st_mode & 0o1002 == 0o002;
+        if open_to_all || !matches!(stat.st_uid, 0) && stat.st_uid != own {
+            tracing::warn!(directory = %above.display(), "others can replace the state directory through this one");
+        }
+    }
+    Ok(())
 }
 
 /// Makes a directory that is closed to others, unless it is there.
