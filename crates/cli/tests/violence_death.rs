@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use violence::line::{Line, Request};
-use violence::machine::{agrees, all_sessions, guest_of, kill, spawner, text, verify_journals};
+use violence::machine::{agrees, all_sessions, kill, spawner, text, the_guest, verify_journals};
 use violence::ticker::Ticker;
 use violence::{Dice, in_threads};
 use workroom_testkit::{Server, User, eventually};
@@ -126,7 +126,7 @@ fn kill_guests(kills: u32) {
             })
             .await;
             tokio::time::sleep(dice.moment(5)).await;
-            kill(guest_of(&server, &id).expect("its guest"));
+            kill(the_guest(&server));
 
             let told = waiting.await.expect("a task").expect("an answer");
             assert_eq!((told.status, told.code()), (410, "room_gone"), "{}", told.body);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use violence::in_threads;
 use violence::line::{Line, Request};
-use violence::machine::{guest_of, memory_kb, text};
+use violence::machine::{memory_kb, text, the_guest};
 use workroom_testkit::{Server, User};
 
 const MIB: u64 = 1 << 20;
@@ -104,7 +104,7 @@ fn flood_an_answer(bytes: u64) {
         let id = text(made.expect(201), "id").to_owned();
         line.says(&id, "true").await;
         let host = Watch::on(server.pid());
-        let guest = Watch::on(guest_of(&server, &id).expect("a guest"));
+        let guest = Watch::on(the_guest(&server));
         let began = Instant::now();
         let exec = Request::post(format!("/v1/sessions/{id}/exec"), Some(flood(bytes)));
         let heard = line.attempt_for(&exec, Duration::from_secs(3600)).await.expect("an answer");
@@ -143,7 +143,7 @@ fn flood_a_stream(bytes: u64) {
         let id = text(made.expect(201), "id").to_owned();
         line.says(&id, "true").await;
         let host = Watch::on(server.pid());
-        let guest = Watch::on(guest_of(&server, &id).expect("a guest"));
+        let guest = Watch::on(the_guest(&server));
         let began = Instant::now();
         let exec = Request::post(format!("/v1/sessions/{id}/exec"), Some(flood(bytes)));
         let mut stream = line.stream(&exec).await.expect("a stream");

@@ -19,13 +19,12 @@ pub(crate) fn spawner(server: &Server<'_>) -> Option<i32> {
     workroom_testkit::processes().into_iter().find(own).map(|process| process.pid)
 }
 
-/// The guest of a session's room: the parent of the launcher, which is in the room's groups.
-pub(crate) fn guest_of(server: &Server<'_>, session: &str) -> Option<i32> {
-    let in_group = |process: &&Process| {
-        let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
-        comm(process.pid) == "launcher" && groups.contains(session)
-    };
-    server.room_processes().iter().find(in_group).map(|process| process.parent)
+/// The guest of a server that has one room.
+pub(crate) fn the_guest(server: &Server<'_>) -> i32 {
+    match guests(server).as_slice() {
+        [guest] => guest.pid,
+        guests => panic!("one guest: {guests:?}"),
+    }
 }
 
 /// As nothing can be prepared for.
