@@ -24,7 +24,7 @@ fn soak_every_room_is_taken_up_again() {
 fn attach(rooms: usize) {
     let user = User::running_the_tests();
     let mut server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let mut ids = Vec::new();
         for _ in 0..rooms {

@@ -74,7 +74,7 @@ fn crowd(connections: usize) {
     let mut dice = Dice::new();
     let user = User::running_the_tests();
     let server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     let (address, token) = (server.address(), server.token().to_owned());
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).map_or(0, Iterator::count);
     in_threads(async {

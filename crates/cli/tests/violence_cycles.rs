@@ -40,7 +40,7 @@ fn pause_and_resume(cycles: u32) {
     let mut dice = Dice::new();
     let user = User::running_the_tests();
     let server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let made = line.post("/v1/sessions", None).await;
         let id = text(made.expect(201), "id").to_owned();
@@ -84,7 +84,7 @@ fn stop_and_start(cycles: u32) {
     let mut dice = Dice::new();
     let user = User::running_the_tests();
     let mut server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let made = line.post("/v1/sessions", None).await;
         let id = text(made.expect(201), "id").to_owned();

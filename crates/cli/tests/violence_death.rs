@@ -27,7 +27,7 @@ fn kill_spawners(kills: u32, rooms: u32) {
     let mut dice = Dice::new();
     let user = User::running_the_tests();
     let server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let mut tickers = Vec::new();
         let mut running = JoinSet::new();
@@ -103,7 +103,7 @@ fn kill_guests(kills: u32) {
     let mut dice = Dice::new();
     let user = User::running_the_tests();
     let server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let made = line.post("/v1/sessions", None).await;
         let id = text(made.expect(201), "id").to_owned();
@@ -150,7 +150,7 @@ fn kill_guests(kills: u32) {
 fn time_that_passes_without_a_host_counts() {
     let user = User::running_the_tests();
     let mut server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let mut ids = Vec::new();
         for (name, what) in [("stops", "stop"), ("goes", "delete"), ("stays", "stop")] {

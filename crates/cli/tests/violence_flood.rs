@@ -98,7 +98,7 @@ fn flood(bytes: u64) -> Value {
 fn flood_an_answer(bytes: u64) {
     let user = User::running_the_tests();
     let server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let made = line.post("/v1/sessions", None).await;
         let id = text(made.expect(201), "id").to_owned();
@@ -137,7 +137,7 @@ fn report(what: &str, bytes: u64, rate: u64, host: &Watch, guest: &Watch) {
 fn flood_a_stream(bytes: u64) {
     let user = User::running_the_tests();
     let server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let made = line.post("/v1/sessions", None).await;
         let id = text(made.expect(201), "id").to_owned();

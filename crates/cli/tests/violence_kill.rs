@@ -16,20 +16,31 @@ use workroom_testkit::{Server, User, eventually, groups_of};
 
 #[test]
 fn a_killed_host_loses_and_doubles_nothing() {
-    kill_many_times(8, 6, 3);
+    kill_many_times(&User::running_the_tests(), 8, 6, 3);
+}
+
+/// Without groups rooms are stopped by signals, and nothing but the end of PID 1 ends what is in them.
+#[test]
+fn a_killed_host_of_an_ordinary_user_loses_and_doubles_nothing() {
+    kill_many_times(&User::ordinary(), 4, 4, 3);
 }
 
 #[test]
 #[ignore = "long"]
 fn soak_a_killed_host_loses_and_doubles_nothing() {
-    kill_many_times(200, 50, 6);
+    kill_many_times(&User::running_the_tests(), 200, 50, 6);
 }
 
-fn kill_many_times(kills: u32, live_rooms: u32, callers: u32) {
+#[test]
+#[ignore = "long"]
+fn soak_a_killed_host_of_an_ordinary_user_loses_and_doubles_nothing() {
+    kill_many_times(&User::ordinary(), 50, 20, 6);
+}
+
+fn kill_many_times(user: &User, kills: u32, live_rooms: u32, callers: u32) {
     let mut dice = Dice::new();
-    let user = User::running_the_tests();
-    let mut server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let mut server = Server::of(user);
+    let line = Line::of(&server);
     in_threads(async {
         let began = Instant::now();
         let mut tickers = Vec::new();

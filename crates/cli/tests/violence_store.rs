@@ -125,7 +125,7 @@ fn fill_the_disk(times: u32) {
     let user = User::running_the_tests();
     let Some(small) = Small::mount(user.path("small"), 128) else { return };
     let mut server = Setup::of(&user).state(&small.0.join("state")).start();
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let mut next = 1;
         let mut refusals = 0;
@@ -292,7 +292,7 @@ fn fail_the_disk(times: u32) {
     let mut dice = Dice::new();
     let user = User::running_the_tests();
     let mut server = Server::of(&user);
-    let line = Line::to(&server.socket());
+    let line = Line::of(&server);
     in_threads(async {
         let keeper = make(&line, "keeper").await.expect("a session");
         let mut numbers = Numbers::of(&line, &keeper);

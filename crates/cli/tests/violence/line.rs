@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use workroom_client::{SseEvent, SseParser};
+use workroom_testkit::Server;
 
 /// No answer takes longer, not even one that has to wait for a restart.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,6 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     socket: PathBuf,
+    token: String,
 }
 
 /// What is asked. Asked again, it is the same request under the same key.
@@ -53,10 +55,11 @@ impl Request {
     }
 
     /// HTTP/1.0, so that a body is what comes until the end.
-    fn bytes(&self, accept: &str) -> Vec<u8> {
+    fn bytes(&self, accept: &str, token: &str) -> Vec<u8> {
         let body = self.body.as_ref().map(Value::to_string).unwrap_or_default();
         let mut head =
             format!("{} {} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n", self.method, self.path);
+        head.push_str(&format!("Authorization: Bearer {token}\r\n"));
         if let Some(key) = &self.key {
             head.push_str(&format!("Idempotency-Key: {key}\r\n"));
         }
@@ -81,8 +84,8 @@ impl Heard {
 }
 
 impl Line {
-    pub(crate) fn to(socket: &Path) -> Line {
-        Line { socket: socket.to_owned() }
+    pub(crate) fn of(server: &Server<'_>) -> Line {
+        Line { socket: server.socket(), token: server.token().to_owned() }
     }
 
     /// Asks once. An answer that is cut short is none.
@@ -94,7 +97,7 @@ impl Line {
     pub(crate) async fn attempt_for(&self, request: &Request, patience: Duration) -> io::Result<Heard> {
         let exchange = async {
             let mut stream = UnixStream::connect(&self.socket).await?;
-            stream.write_all(&request.bytes("application/json")).await?;
+            stream.write_all(&request.bytes("application/json", &self.token)).await?;
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await?;
             Ok::<_, io::Error>(answer)
@@ -154,7 +157,7 @@ impl Line {
     /// Asks for an event stream. A problem is no stream.
     pub(crate) async fn stream(&self, request: &Request) -> io::Result<Stream> {
         let mut connection = UnixStream::connect(&self.socket).await?;
-        connection.write_all(&request.bytes("text/event-stream")).await?;
+        connection.write_all(&request.bytes("text/event-stream", &self.token)).await?;
         let mut stream = Stream { connection, parser: SseParser::default() };
         let mut head = Vec::new();
         while cut(&head).is_none() {
