@@ -149,10 +149,7 @@ fn rates(served: &Served) -> Result<Value, String> {
     say!("\n{:<40}{:>14}{:>14}", "clients", "creates/s", "execs/s");
     let mut rates = Vec::new();
     for clients in CLIENTS {
-        let creates = together(served, clients, |http, _| {
-            let id = create(http)?;
-            http.ask("DELETE", &format!("/v1/sessions/{id}"), "").map(drop)
-        })?;
+        let creates = together(served, clients, |http, _| create(http).map(drop))?;
         let body = json!({"argv": [TRUE]}).to_string();
         let execs = together(served, clients, |http, session| {
             http.ask("POST", &format!("/v1/sessions/{session}/exec"), &body).map(drop)

@@ -244,7 +244,9 @@ fn server_config(defaults: &ServeDefaults, host_names: Vec<String>) -> Result<Se
 
 /// From nothing to nothing; rooms go on.
 fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // One thread: what the host does itself is little, and a request that goes from thread to thread waits for a
+    // processor to wake up each time. What waits for the disk, or takes long, is done on threads beside it.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("the server's threads could not be started: {error}; raise its limits"))?;

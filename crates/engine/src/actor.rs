@@ -70,6 +70,8 @@ pub(crate) struct Live {
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub(crate) asks: mpsc::Sender<Ask>,
+    /// Whose session it is, which never changes.
+    pub(crate) owner: Arc<str>,
     pub(crate) snapshot: Arc<Mutex<Session>>,
 }
 
@@ -107,6 +109,8 @@ pub(crate) struct Actor {
     commands: HashMap<u32, Waiter>,
     next_command: u32,
     next_request: u32,
+    /// Commands whose end is known here and still kept by the guest.
+    to_forget: Vec<u32>,
     /// Ends of commands of an earlier server, for callers that come again under their key.
     adopted_ends: HashMap<IdempotencyKey, (Finished, Memo)>,
     adopted_waiters: HashMap<IdempotencyKey, Vec<Reply<(Finished, Memo)>>>,
@@ -125,7 +129,8 @@ pub(crate) struct Actor {
 pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning) -> Handle {
     let (sender, asks) = mpsc::channel(256);
     let snapshot = Arc::new(Mutex::new(row.session.clone()));
-    let handle = Handle { asks: sender, snapshot: snapshot.clone() };
+    let owner = row.session.owner.as_str().into();
+    let handle = Handle { asks: sender, owner, snapshot: snapshot.clone() };
     if let Err(there) = shared.register(&row.session.id, &handle) {
         return there;
     }
@@ -139,6 +144,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         commands: HashMap::new(),
         next_command: 1,
         next_request: 1,
+        to_forget: Vec::new(),
         adopted_ends: HashMap::new(),
         adopted_waiters: HashMap::new(),
         unattached: Vec::new(),
@@ -162,7 +168,7 @@ impl Actor {
             Beginning::Adopt { dir } => self.adopt(dir).await,
         }
         loop {
-            self.publish();
+            self.publish_activity();
             if self.deleted {
                 self.shared.forget(&self.row.session.id);
                 return;
@@ -262,6 +268,17 @@ impl Actor {
 
     fn publish(&self) {
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.seen();
+    }
+
+    /// What every command changes, without the rest. Whoever changes more publishes it.
+    fn publish_activity(&self) {
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = &self.row.session;
+        snapshot.last_active = session.last_active;
+        snapshot.counters = session.counters;
+        if snapshot.state == SessionState::WaitingForInput && !self.row.waiting {
+            snapshot.state = session.state;
+        }
     }
 
     fn state(&self) -> SessionState {

@@ -238,7 +238,7 @@ impl Engine {
         let handle = sessions::handle(&self.shared, caller, id).await?;
         let place = match (verb, wait) {
             (Verb::Start, Some(wait)) if !handle.session().state.is_live() => {
-                Some(self.shared.admission.enter_within(&handle.session().owner, wait).await?)
+                Some(self.shared.admission.enter_within(&handle.owner, wait).await?)
             }
             _ => None,
         };
@@ -261,7 +261,7 @@ impl Engine {
             let key = permit.key.clone();
             if permit.resource.is_some() {
                 let (end, memo) = sessions::ask(&handle, id, |reply| Ask::Attach { key, reply }).await?;
-                return result(&end, &memo);
+                return result_of(end, memo).await;
             }
             // Recorded before it has an effect: a repetition after a crash must not run it twice.
             shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
@@ -270,7 +270,7 @@ impl Engine {
         let memo = plan.memo.clone();
         let plan = Box::new(plan);
         let end = sessions::ask(&handle, id, |reply| Ask::Exec { plan, live: None, reply }).await?;
-        result(&end, &memo)
+        result_of(end, memo).await
     }
 
     /// The same, as it happens. The command goes on when the receiver is dropped.
@@ -499,6 +499,17 @@ impl Engine {
         let handle = sessions::handle(&self.shared, caller, id).await?;
         sessions::ask(&handle, id, ask).await
     }
+}
+
+/// Bytes of output from which on an answer is put together on another thread.
+const LARGE_OUTPUT: u64 = 256 << 10;
+
+/// The answer, without holding up others while it is put together.
+async fn result_of(end: exec::Finished, memo: exec::Memo) -> Result<ExecResult, Problem> {
+    if end.report.written.iter().sum::<u64>() < LARGE_OUTPUT {
+        return result(&end, &memo);
+    }
+    blocking(move || result(&end, &memo)).await
 }
 
 fn result(end: &exec::Finished, memo: &exec::Memo) -> Result<ExecResult, Problem> {

@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use workroom_proto::{Answer, Channel, FromGuest, Question, Received, ToGuest, try_receive_on, try_send_on};
-use workroom_sys::readiness::{watch_reading, watch_socket};
+use workroom_sys::readiness::watch_reading;
 use workroom_types::{Enforced, Problem, ProblemCode, RoomError, RoomSpec};
 
 /// How long a room may take to stand, to answer when it is found again, or to be gone when it is killed. All three
 /// are milliseconds; this is for a machine that is in trouble.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait for space in a guest's queue before looking again.
+const FULL_FOR: Duration = Duration::from_millis(1);
 
 pub(crate) struct Room {
     dir: PathBuf,
@@ -80,7 +83,7 @@ impl Room {
     fn new(dir: &Path, control: Channel, process: OwnedFd) -> io::Result<Room> {
         Ok(Room {
             dir: dir.to_owned(),
-            control: watch_socket(control.into_fd())?,
+            control: watch_reading(control.into_fd())?,
             process: watch_reading(process)?,
             root: None,
             adopted: false,
@@ -158,10 +161,9 @@ impl Room {
                 Ok(false) => {}
                 Err(_) => return Err(gone("the room ended")),
             }
-            match self.control.writable().await {
-                Ok(mut full) => full.clear_ready(),
-                Err(_) => return Err(gone("the room ended")),
-            }
+            // The guest reads at once; a queue that is full is so for a moment. To be told when it is not would
+            // mean to be told of every message that the guest takes.
+            tokio::time::sleep(FULL_FOR).await;
         }
     }
 

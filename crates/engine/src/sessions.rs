@@ -29,7 +29,7 @@ const LARGEST_PAGE: u32 = 1000;
 pub(crate) async fn handle(shared: &Arc<Shared>, caller: &Caller, id: &str) -> Result<Handle, Problem> {
     validate::id(id)?;
     if let Some(handle) = shared.owner_of(id)
-        && caller.may_see(id, &handle.session().owner)
+        && caller.may_see(id, &handle.owner)
     {
         return Ok(handle);
     }
@@ -437,7 +437,7 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
     let request = CreateSession { labels: BTreeMap::new(), ..CreateSession::default() };
     let row = new_row(shared, "server".into(), request, None)?;
     let id = format!("{}-0", row.session.id);
-    let layer = shared.state.layer(&row.session.id).map_err(|error| {
+    let layer = shared.state.layer(&row.session.id, shared.machine.is_root).map_err(|error| {
         Problem::new(ProblemCode::StorageUnavailable, format!("a room has no place: {error}"), "")
     })?;
     let spec = room_spec(id, &row.session, layer, &shared.config.mounts, &shared.config.policy);

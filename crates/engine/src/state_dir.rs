@@ -11,12 +11,13 @@
 //!    trash/          what is being deleted
 //! ```
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat, renameat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat, renameat};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use workroom_types::{Problem, ProblemCode};
+use workroom_types::{LAYER_ID, Problem, ProblemCode};
 
 const PRIVATE_DIR: Mode = Mode::RWXU;
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -83,17 +84,26 @@ impl StateDir {
         self.root.join("trash")
     }
 
-    /// The session's own layer, made if it is not there yet.
-    pub(crate) fn layer(&self, session: &str) -> io::Result<PathBuf> {
+    /// The session's own layer, made if it is not there yet. `of_rooms`: its files get ids that are rooms' own, which
+    /// takes root.
+    pub(crate) fn layer(&self, session: &str, of_rooms: bool) -> io::Result<PathBuf> {
         let layer = self.layers().join(session);
         make_dir(&layer)?;
         // What the room's root sees as its `/`.
-        match mkdirat(CWD, layer.join("fs"), Mode::from_raw_mode(0o755)) {
-            Ok(()) => rustix::fs::chmod(layer.join("fs"), Mode::from_raw_mode(0o755))?,
+        let (fs, work) = (layer.join("fs"), layer.join("work"));
+        match mkdirat(CWD, &fs, Mode::from_raw_mode(0o755)) {
+            Ok(()) => rustix::fs::chmod(&fs, Mode::from_raw_mode(0o755))?,
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        make_dir(&layer.join("work"))?;
+        make_dir(&work)?;
+        for dir in [&layer, &fs, &work] {
+            // Made now, or by a server that ended before it came to this.
+            if of_rooms && rustix::fs::lstat(dir)?.st_uid == 0 {
+                let (uid, gid) = (Uid::from_raw(LAYER_ID), Gid::from_raw(LAYER_ID));
+                rustix::fs::chownat(CWD, dir, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+        }
         Ok(layer)
     }
 
@@ -160,7 +170,7 @@ pub(crate) fn write_durably(dir: &Path, name: &str, data: &[u8]) -> io::Result<(
         Ok(rustix::fs::fsync(&dir)?)
     })();
     if written.is_err() {
-        let _ = rustix::fs::unlinkat(&dir, &temporary, rustix::fs::AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
     }
     written
 }

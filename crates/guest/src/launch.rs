@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use workroom_proto::{LaunchError, LaunchStage};
 use workroom_sys::clone::Borrower;
 use workroom_sys::exec::{ExecStrings, close_from_on_exec, execve, place_fd, take_terminal};
-use workroom_sys::namespace::{Namespaces, unshare};
-use workroom_sys::seccomp::Instruction;
+use workroom_sys::namespace::{Namespaces, own_uts_label, unshare_with};
+use workroom_sys::seccomp::LauncherKey;
 use workroom_types::CommandSpec;
 
 /// What every command of a room has in common.
 pub(crate) struct LaunchRules {
     pub(crate) birth_group: Option<OwnedFd>,
-    pub(crate) seccomp_command: Option<Vec<Instruction>>,
+    pub(crate) key: LauncherKey,
     pub(crate) switches_users: bool,
     pub(crate) drop_capabilities: bool,
     pub(crate) cgroup_namespace: bool,
@@ -55,7 +55,7 @@ pub(crate) fn launch(
     let mut complaint = None;
     let mut label = 0;
     let pid = borrower
-        .clone_sibling(birth, &mut || {
+        .clone_sibling(birth, rules.key, &mut || {
             complaint = Some(become_command(rules, spec, stdio, &image, &mut label));
         })
         .map_err(|error| failed(LaunchStage::Clone, error.raw_os_error().unwrap_or(0)))?;
@@ -85,7 +85,13 @@ fn become_command(
     let mut attempt = || -> Result<(), (LaunchStage, io::Error)> {
         let identity = |error: io::Error| (LaunchStage::Identity, error);
         let os = |error: Errno| identity(error.into());
-        rustix::process::setsid().map_err(os)?;
+        // A group of its own, which signals are sent to. A session too only where a terminal asks for one: each makes
+        // the kernel set up a group of the scheduler's, for all processors.
+        if spec.terminal.is_some() {
+            rustix::process::setsid().map_err(os)?;
+        } else {
+            rustix::process::setpgid(None, None).map_err(os)?;
+        }
         // The stdio descriptors are all above 2: the launcher's own 0, 1 and 2 are /dev/null.
         for (target, source) in stdio.iter().enumerate() {
             place_fd(source.as_raw_fd(), target as i32).map_err(identity)?;
@@ -94,15 +100,14 @@ fn become_command(
             take_terminal(0).map_err(identity)?;
         }
         close_from_on_exec(3).map_err(identity)?;
-        workroom_sys::signal::reset_all();
         let own = Namespaces::NONE
             .and_if(rules.cgroup_namespace, Namespaces::CGROUP)
             .and_if(rules.labels, Namespaces::UTS);
         if own != Namespaces::NONE {
-            unshare(own).map_err(identity)?;
+            unshare_with(own, rules.key).map_err(identity)?;
         }
         if rules.labels {
-            *label = rustix::fs::stat(c"/proc/self/ns/uts").map_err(os)?.st_ino;
+            *label = own_uts_label().map_err(identity)?;
         }
         if rules.switches_users {
             let (uid, gid) = (Uid::from_raw(spec.user.id()), Gid::from_raw(spec.user.id()));
@@ -118,9 +123,6 @@ fn become_command(
         // After the switch of user, so that a directory the user may not enter is refused.
         rustix::process::chdir(image.cwd.as_c_str())
             .map_err(|e| (LaunchStage::WorkingDirectory, e.into()))?;
-        if let Some(filter) = &rules.seccomp_command {
-            workroom_sys::seccomp::install(filter).map_err(|e| (LaunchStage::Walls, e))?;
-        }
         Err((LaunchStage::Execute, execute(image)))
     };
     let (stage, error) = match attempt() {

@@ -22,10 +22,13 @@ pub(crate) struct Launcher {
 pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     let Launcher { walls, work, switches_users, resource_limits } = launcher;
     let _ = rustix::thread::set_name(c"launcher");
+    // Once, for all commands: a session without a terminal, and every signal at its default.
+    let _ = rustix::process::setsid();
+    workroom_sys::signal::reset_all();
     let rules = match enter(&walls, &work, switches_users, &resource_limits) {
         Ok(()) => LaunchRules {
             birth_group: work.birth,
-            seccomp_command: walls.seccomp_command,
+            key: walls.launcher_key,
             switches_users,
             drop_capabilities: walls.drop_capabilities,
             cgroup_namespace: walls.cgroup_namespace,

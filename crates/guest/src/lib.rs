@@ -29,7 +29,7 @@ use rustix::process::Resource;
 use std::io;
 use std::os::fd::OwnedFd;
 use workroom_proto::Channel;
-use workroom_sys::seccomp::Instruction;
+use workroom_sys::seccomp::{Instruction, LauncherKey};
 use workroom_types::{Enforced, Lifetime};
 
 pub use usage::Meters;
@@ -53,10 +53,9 @@ pub struct Guest {
 /// The inner walls: entered once by the launcher and inherited by every command.
 pub struct Walls {
     pub landlock: Option<Box<dyn Fn() -> io::Result<()>>>,
-    /// Entered by the launcher; leaves it `clone3`, which it needs to place commands in their cgroup.
     pub seccomp: Option<Vec<Instruction>>,
-    /// Entered by each command on top: the few calls that only the launcher may make.
-    pub seccomp_command: Option<Vec<Instruction>>,
+    /// With it the filter lets the launcher do what starting commands takes.
+    pub launcher_key: LauncherKey,
     pub no_new_privs: bool,
     pub drop_capabilities: bool,
     /// Entered by each command, in the group that it was born in: a launcher in such a namespace could not

@@ -1,27 +1,69 @@
 //! What a command wrote: a little in memory, more in a spool that the host can read.
 
 use rustix::event::{EventfdFlags, eventfd};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use workroom_proto::{OutputRule, Spool, Stream};
 
 /// As much of each stream as travels in a message.
 const SMALL: usize = 1400;
+
+/// Bytes that all spools of a room may take together: they are the guest's memory, which the room's limit does not
+/// count.
+const MOST_SPOOLED: u64 = 256 << 20;
+
+/// What the spools of a room may take, as far as they are taken.
+#[derive(Clone, Default)]
+pub(crate) struct SpoolSpace {
+    taken: Rc<Cell<u64>>,
+}
+
+/// A part of it, given back when it is dropped.
+struct Taken {
+    space: SpoolSpace,
+    bytes: u64,
+}
+
+impl SpoolSpace {
+    fn take(&self, bytes: u64) -> io::Result<Taken> {
+        let taken = self.taken.get().saturating_add(bytes);
+        if taken > MOST_SPOOLED {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.taken.set(taken);
+        Ok(Taken { space: self.clone(), bytes })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.space.taken.set(self.space.taken.get() - self.bytes);
+    }
+}
 
 /// The output of one command. Grows to its rule's size and no further.
 pub(crate) struct Output {
     rule: OutputRule,
     small: [Vec<u8>; 2],
     written: [u64; 2],
-    spool: Option<Spool>,
+    spool: Option<(Spool, Taken)>,
+    space: SpoolSpace,
     /// Grows with every write, so that a host that reads along need not ask.
     counter: Option<OwnedFd>,
 }
 
 impl Output {
-    pub(crate) fn new(rule: OutputRule) -> io::Result<Output> {
-        let mut output =
-            Output { rule, small: Default::default(), written: [0; 2], spool: None, counter: None };
+    pub(crate) fn new(rule: OutputRule, space: &SpoolSpace) -> io::Result<Output> {
+        let mut output = Output {
+            rule,
+            small: Default::default(),
+            written: [0; 2],
+            spool: None,
+            space: space.clone(),
+            counter: None,
+        };
         if rule.live {
             output.share()?;
         }
@@ -37,7 +79,7 @@ impl Output {
         }
         // Without memory for a spool the bytes are lost and their number is known.
         if self.spill().is_ok()
-            && let Some(spool) = &mut self.spool
+            && let Some((spool, _)) = &mut self.spool
         {
             let _ = spool.append(stream, data);
         }
@@ -49,11 +91,14 @@ impl Output {
     /// Moves what is in memory to a spool.
     fn spill(&mut self) -> io::Result<()> {
         if self.spool.is_none() {
+            // Both streams, as large as they may become.
+            let whole = self.rule.head.saturating_add(self.rule.ring).saturating_mul(2);
+            let taken = self.space.take(whole)?;
             let mut spool = Spool::new(self.rule)?;
             for stream in Stream::BOTH {
                 spool.append(stream, &std::mem::take(&mut self.small[stream as usize]))?;
             }
-            self.spool = Some(spool);
+            self.spool = Some((spool, taken));
         }
         Ok(())
     }
@@ -65,7 +110,7 @@ impl Output {
             self.counter = Some(eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         }
         match (&self.spool, &self.counter) {
-            (Some(spool), Some(counter)) => Ok((spool.as_fd(), counter.as_fd())),
+            (Some((spool, _)), Some(counter)) => Ok((spool.as_fd(), counter.as_fd())),
             _ => Err(io::ErrorKind::Other.into()),
         }
     }
@@ -77,8 +122,35 @@ impl Output {
     /// All of it, if that is little; else the spool.
     pub(crate) fn whole(&self) -> (Option<[Vec<u8>; 2]>, Option<BorrowedFd<'_>>) {
         match &self.spool {
-            Some(spool) => (None, Some(spool.as_fd())),
+            Some((spool, _)) => (None, Some(spool.as_fd())),
             None => (Some(self.small.clone()), None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(bytes: u64) -> OutputRule {
+        OutputRule { head: bytes / 2, ring: bytes / 2, live: false }
+    }
+
+    /// All commands of a room together take what one could, and what is not kept is still counted.
+    #[test]
+    fn spools_share_one_space_and_give_it_back() {
+        let space = SpoolSpace::default();
+        let large = [b'x'; SMALL + 1];
+        let mut first = Output::new(rule(MOST_SPOOLED / 2), &space).unwrap();
+        first.append(Stream::Stdout, &large);
+        assert!(first.whole().1.is_some());
+        let mut second = Output::new(rule(1 << 20), &space).unwrap();
+        second.append(Stream::Stderr, &large);
+        assert!(second.whole().1.is_none());
+        assert_eq!(second.written(), [0, large.len() as u64]);
+        drop(first);
+        let mut third = Output::new(rule(1 << 20), &space).unwrap();
+        third.append(Stream::Stdout, &large);
+        assert!(third.whole().1.is_some());
     }
 }

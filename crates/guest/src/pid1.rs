@@ -4,6 +4,7 @@ use crate::census::{Census, FEW_LOOKS, MOST_LOOKS};
 use crate::freezer::Freezer;
 use crate::host::Host;
 use crate::launcher::{self, Launcher};
+use crate::output::SpoolSpace;
 use crate::runs::{Ended, FIRST_PIPE, Kept, Pipes};
 use crate::terminal::{open_terminal, resize};
 use crate::{Guest, Meters};
@@ -83,9 +84,12 @@ struct Pid1 {
     commands: HashMap<u32, Command>,
     ended_runs: HashMap<u32, Ended>,
     pipes: Pipes,
+    spool_space: SpoolSpace,
     census: Census,
     freezer: Freezer,
     frozen_since: Option<Instant>,
+    /// Whether the poll set looks for space in the host's queue.
+    waits_for_space: bool,
     /// Children reaped before the launcher's word of their start arrived.
     early: Vec<Reaped>,
     ended: bool,
@@ -121,9 +125,11 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         commands: HashMap::new(),
         ended_runs: HashMap::new(),
         pipes: Pipes::new(),
+        spool_space: SpoolSpace::default(),
         census: Census::open()?,
         freezer,
         frozen_since: None,
+        waits_for_space: false,
         early: Vec::new(),
         ended: false,
     };
@@ -201,6 +207,16 @@ impl Pid1 {
             Err(error) => return Err(error.into()),
         };
         let happened = |key: u64| events[..count].iter().find(|event| event.data.u64() == key);
+        // All that the launcher said is heard before its or a command's end is acted on.
+        if happened(LAUNCHER).is_some() || happened(SIGNALS).is_some() {
+            while self.hear_launcher()? {}
+        }
+        if happened(SIGNALS).is_some() {
+            // One look: all ends are told of by one signal, and another one wakes us again.
+            let _ = next_signal(self.signals.as_fd());
+            self.reap_all()?;
+        }
+        // After the ends: a command that has ended is told of first, and what it wrote was read with it.
         for event in &events[..count] {
             if event.data.u64() >= FIRST_PIPE
                 && let Some((command, stream, data)) = self.pipes.pump(event.data.u64())
@@ -208,14 +224,6 @@ impl Pid1 {
             {
                 kept.output.append(stream, data);
             }
-        }
-        // All that the launcher said is heard before its or a command's end is acted on.
-        if happened(LAUNCHER).is_some() || happened(SIGNALS).is_some() {
-            while self.hear_launcher()? {}
-        }
-        if happened(SIGNALS).is_some() {
-            while next_signal(self.signals.as_fd()).is_some() {}
-            self.reap_all()?;
         }
         self.check_deadlines();
         if let Some(event) = happened(CONTROL) {
@@ -227,7 +235,11 @@ impl Pid1 {
         }
         if happened(LISTENER).is_some() {
             self.host.accept();
+            self.waits_for_space = false;
             self.host.control().map_or(Ok(()), |control| self.watch(control, CONTROL))?;
+        }
+        if self.host.is_durable() {
+            self.pipes.prepare(&self.epoll);
         }
         self.wait_for_what_is_unsent()
     }
@@ -237,9 +249,11 @@ impl Pid1 {
         if !self.host.is_durable() {
             return Ok(());
         }
-        if let Some(control) = self.host.control() {
+        let waits = self.host.has_unsent();
+        if let Some(control) = self.host.control().filter(|_| waits != self.waits_for_space) {
+            self.waits_for_space = waits;
             let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, self.host.has_unsent());
+            flags.set(epoll::EventFlags::OUT, waits);
             epoll::modify(&self.epoll, control, epoll::EventData::new_u64(CONTROL), flags)?;
         }
         Ok(())
@@ -359,7 +373,9 @@ impl Pid1 {
                 }
             }
         }
-        self.launch(command, spec, stdio, master, None)
+        let stdio: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
+        self.launch(command, spec, &stdio, master, None);
+        Ok(())
     }
 
     /// Starts a command whose output stays here until somebody wants it.
@@ -370,28 +386,31 @@ impl Pid1 {
         (rule, timeout_ms, memo): (OutputRule, Option<u64>, Vec<u8>),
         stdin: Vec<OwnedFd>,
     ) -> io::Result<()> {
-        let oom_kills = self.meters.read().oom_kills;
-        let made = self.pipes.make(&self.epoll, command).and_then(|(keys, [stdout, stderr])| {
-            let stdin = match stdin.into_iter().next() {
-                Some(stdin) => stdin,
-                // The guest's own is /dev/null.
-                None => rustix::stdio::stdin().try_clone_to_owned()?,
-            };
-            let mut kept = Kept::new(rule, timeout_ms, oom_kills, memo, keys)?;
+        let made = self.pipes.take(&self.epoll, command).and_then(|pair| {
+            let mut kept = Kept::new(rule, timeout_ms, memo, pair.keys, &self.spool_space)?;
             let shared = if rule.live {
                 let (spool, counter) = kept.output.share()?;
                 vec![spool.try_clone_to_owned()?, counter.try_clone_to_owned()?]
             } else {
                 Vec::new()
             };
-            Ok((kept, vec![stdin, stdout, stderr], shared))
+            Ok((kept, pair.ends, shared))
         });
         match made {
-            Ok((kept, stdio, shared)) => {
+            Ok((kept, [stdout, stderr], shared)) => {
                 if rule.live {
                     self.host.tell(FromGuest::Started { command, pid: 0 }, shared)?;
                 }
-                self.launch(command, spec, stdio, None, Some(Box::new(kept)))
+                // The guest's own is /dev/null.
+                let stdin = stdin.first().map_or(rustix::stdio::stdin(), AsFd::as_fd);
+                let stdio = [stdin, stdout.as_fd(), stderr.as_fd()];
+                self.launch(command, spec, &stdio, None, Some(Box::new(kept)));
+                // While it is being started.
+                let oom_kills = self.meters.oom_kills();
+                if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
+                    kept.oom_kills_before = oom_kills;
+                }
+                Ok(())
             }
             Err(error) => {
                 let error = RoomError::new(
@@ -408,16 +427,16 @@ impl Pid1 {
         &mut self,
         command: u32,
         spec: CommandSpec,
-        stdio: Vec<OwnedFd>,
+        stdio: &[BorrowedFd<'_>],
         master: Option<OwnedFd>,
         kept: Option<Box<Kept>>,
-    ) -> io::Result<()> {
-        let fds: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
-        // A launcher that is gone is dealt with when it is reaped, and this command with it.
-        let _ = self.launcher.send(&ToLauncher::Launch { command, spec: spec.clone() }, &fds);
+    ) {
         let since = Instant::now();
+        // A launcher that is gone is dealt with when it is reaped, and this command with it.
+        let launch = ToLauncher::Launch { command, spec };
+        let _ = self.launcher.send(&launch, stdio);
+        let ToLauncher::Launch { spec, .. } = launch;
         self.commands.insert(command, Command::Launching { since, spec, master, signals: Vec::new(), kept });
-        Ok(())
     }
 
     /// Deals with one thing that the launcher said; false when there is nothing more.
@@ -520,13 +539,13 @@ impl Pid1 {
         if !self.launching() {
             self.early.clear();
         }
-        let mut usage = self.meters.read();
         let exit = match reaped.ending {
             Ending::Exited(code) => Exit::Code(code),
             Ending::Killed(signal) => Exit::Signal(signal),
         };
         let duration_micros = since.elapsed().as_micros() as u64;
         let Some(mut kept) = kept else {
+            let mut usage = self.meters.read();
             if self.meters.cpu.is_none() {
                 usage.cpu_micros = reaped.cpu_micros;
             }
@@ -541,7 +560,7 @@ impl Pid1 {
         let report = RunReport {
             exit,
             timed_out: kept.timed_out,
-            oom_killed: usage.oom_kills > kept.oom_kills_before,
+            oom_killed: self.meters.oom_kills() > kept.oom_kills_before,
             duration_micros,
             cpu_micros: reaped.cpu_micros,
             peak_memory: reaped.peak_memory,

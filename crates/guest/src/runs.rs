@@ -1,6 +1,6 @@
 //! Commands of a durable room: their pipes, their output, their time, and their end until the host has heard of it.
 
-use crate::output::Output;
+use crate::output::{Output, SpoolSpace};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -35,13 +35,13 @@ impl Kept {
     pub(crate) fn new(
         rule: OutputRule,
         timeout_ms: Option<u64>,
-        oom_kills_before: u64,
         memo: Vec<u8>,
         pipes: [u64; 2],
+        space: &SpoolSpace,
     ) -> io::Result<Kept> {
         let deadline = timeout_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
-        let output = Output::new(rule)?;
-        Ok(Kept { output, deadline, timed_out: false, oom_kills_before, label: 0, memo, pipes })
+        let output = Output::new(rule, space)?;
+        Ok(Kept { output, deadline, timed_out: false, oom_kills_before: 0, label: 0, memo, pipes })
     }
 }
 
@@ -59,11 +59,18 @@ struct Pipe {
     stream: Stream,
 }
 
+/// Pipes for a command: the keys of the ends that are read, and the ends to write to.
+pub(crate) struct Pair {
+    pub(crate) keys: [u64; 2],
+    pub(crate) ends: [OwnedFd; 2],
+}
+
 /// The reading ends of all commands' pipes.
 pub(crate) struct Pipes {
     open: HashMap<u64, Pipe>,
     next: u64,
     buffer: Vec<u8>,
+    spare: Option<Pair>,
     /// So many that the guest's own work never lacks a descriptor.
     most: usize,
 }
@@ -72,29 +79,50 @@ impl Pipes {
     pub(crate) fn new() -> Pipes {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let most = descriptors.map_or(MOST_PIPES, |all| (all as usize / 2).min(MOST_PIPES));
-        Pipes { open: HashMap::new(), next: FIRST_PIPE, buffer: Vec::new(), most }
+        Pipes { open: HashMap::new(), next: FIRST_PIPE, buffer: Vec::new(), spare: None, most }
     }
 
-    /// Two new pipes: their keys, and the ends for the command to write to.
-    pub(crate) fn make(&mut self, epoll: &OwnedFd, command: u32) -> io::Result<([u64; 2], [OwnedFd; 2])> {
-        if self.open.len() >= self.most {
+    /// Two pipes: their keys, and the ends for the command to write to.
+    pub(crate) fn take(&mut self, epoll: &OwnedFd, command: u32) -> io::Result<Pair> {
+        let pair = match self.spare.take() {
+            Some(pair) => pair,
+            None => self.make(epoll)?,
+        };
+        for key in pair.keys {
+            if let Some(pipe) = self.open.get_mut(&key) {
+                pipe.command = Some(command);
+            }
+        }
+        Ok(pair)
+    }
+
+    /// Has a pair ready for the next command, once there has been one: nobody waits for it now.
+    pub(crate) fn prepare(&mut self, epoll: &OwnedFd) {
+        if self.spare.is_none() && self.next > FIRST_PIPE {
+            self.spare = self.make(epoll).ok();
+        }
+    }
+
+    fn make(&mut self, epoll: &OwnedFd) -> io::Result<Pair> {
+        if self.open.len() + 2 > self.most {
             return Err(io::Error::other(format!(
-                "{} are held by what commands left running",
+                "{} are open, held by what commands left",
                 self.open.len()
             )));
         }
         let mut end = |stream| -> io::Result<(u64, OwnedFd)> {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            // Whoever has one end of a pipe can open the other and take what we were told of.
             rustix::io::ioctl_fionbio(&read, true)?;
             let key = self.next;
             epoll::add(epoll, &read, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
             self.next += 1;
-            self.open.insert(key, Pipe { fd: read, command: Some(command), stream });
+            self.open.insert(key, Pipe { fd: read, command: None, stream });
             Ok((key, write))
         };
         let (out, out_end) = end(Stream::Stdout)?;
         match end(Stream::Stderr) {
-            Ok((err, err_end)) => Ok(([out, err], [out_end, err_end])),
+            Ok((err, err_end)) => Ok(Pair { keys: [out, err], ends: [out_end, err_end] }),
             Err(error) => {
                 self.open.remove(&out);
                 Err(error)

@@ -14,7 +14,7 @@ use crate::mounts::{
     Attributes, FsOption, attach, attach_in_room, attach_on, change_root, clone_tree, directory, in_room,
     make, set_attributes,
 };
-use crate::seccomp::{self, Stage, Strictness};
+use crate::seccomp::{self, Strictness};
 use crate::step::During;
 use crate::template::{Template, write_own_maps};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -25,6 +25,7 @@ use std::path::Path;
 use workroom_guest::{Guest, Walls};
 use workroom_proto::{Channel, FromGuest};
 use workroom_sys::namespace::{Namespaces, enter, new_user_namespace, unshare};
+use workroom_sys::seccomp::LauncherKey;
 use workroom_types::{Enforced, ErrorCode, Layer, LayerState, Lifetime, RoomError, RoomSpec, RoomUser};
 
 /// Everything the clone needs, prepared before it was cloned.
@@ -562,12 +563,11 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
     let read_only_workspace = builder.spec.workspace.is_some() && !writes_to_host;
     let strictness = Strictness { no_setuid_files: writes_to_host };
     let rules = crate::landlock::Rules { files, scope, for_root, read_only_workspace };
+    let launcher_key = LauncherKey::random().during("randomness")?;
     let walls = Walls {
         landlock: (files || scope).then(|| Box::new(move || crate::landlock::restrict(rules)) as Box<_>),
-        seccomp: seccomp.then(|| seccomp::program(Stage::Launcher, strictness)),
-        // Each command installs this one itself, which takes no_new_privs.
-        seccomp_command: (seccomp && builder.has(Layer::Nnp))
-            .then(|| seccomp::program(Stage::Command, strictness)),
+        seccomp: seccomp.then(|| seccomp::program(strictness, launcher_key)),
+        launcher_key,
         no_new_privs: builder.has(Layer::Nnp),
         drop_capabilities: builder.has(Layer::Caps),
         cgroup_namespace: builder.has(Layer::CgroupNs),

@@ -115,9 +115,14 @@ impl Groups {
 
     /// Removes groups of rooms whose spawners were killed. Waits for nobody.
     pub(crate) fn sweep(&self) {
+        self.parents().for_each(sweep);
+    }
+
+    /// The same, right after a room was made: where that is the only one there is nothing to look for.
+    pub(crate) fn sweep_beside_a_room(&self) {
         match self {
             Groups::V2(base) if !base.has_more_than_one_room() => {}
-            _ => self.parents().for_each(sweep),
+            _ => self.sweep(),
         }
     }
 

@@ -4,6 +4,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use workroom_types::LAYER_ID;
 
 /// Ids in a room's range.
 const RANGE: u32 = 65536;
@@ -68,10 +69,10 @@ impl UidRange {
         format!("0 {} {RANGE}", self.base)
     }
 
-    /// The map of a mount whose files have the ids that the room sees. The one more is for what the overlay does
-    /// there as the machine's root.
+    /// The map of a mount whose files have ids that are the same for every room. The one more is for what the overlay
+    /// does there as the machine's root.
     pub(crate) fn layer_map(&self) -> String {
-        format!("0 {} {RANGE}\n{RANGE} 0 1", self.base)
+        format!("{LAYER_ID} {} {RANGE}\n{} 0 1", self.base, LAYER_ID + RANGE)
     }
 
     /// A map that shows files of `owner` as files of the room's `inside`, and creates them as such.

@@ -4,7 +4,7 @@
 //! every command pays for the walk (docs/decisions/0004-own-seccomp-compiler.md). Numbers that no list
 //! names answer ENOSYS, as a kernel without them would, so that libraries fall back.
 
-use workroom_sys::seccomp::Instruction;
+use workroom_sys::seccomp::{Instruction, LauncherKey};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the system-call lists are written for x86_64 only");
@@ -23,15 +23,6 @@ enum Action {
     Check(usize),
 }
 
-/// Which process the filter is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// The launcher and, by inheritance, everything it starts.
-    Launcher,
-    /// A command, on top of the launcher's.
-    Command,
-}
-
 /// What a particular room adds to the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Strictness {
@@ -40,42 +31,20 @@ pub(crate) struct Strictness {
     pub(crate) no_setuid_files: bool,
 }
 
-/// The filter of a stage.
-pub(crate) fn program(stage: Stage, strictness: Strictness) -> Vec<Instruction> {
-    match stage {
-        Stage::Launcher => {
-            let mut program = vec![
-                load(OFFSET_ARCH),
-                jump(JEQ, AUDIT_ARCH_X86_64, 1, 0),
-                ret(Action::Kill),
-                load(OFFSET_NR),
-                // x32 calls have a high bit set and would slip past checks written for 64-bit numbers.
-                jump(JGE, X32_BIT, 0, 1),
-                ret(Action::Kill),
-            ];
-            program.extend(tree(&intervals(strictness)));
-            program
-        }
-        // What only the launcher may do. A library that sees no clone3 falls back to clone, whose flags a
-        // filter can read.
-        Stage::Command => vec![
-            load(OFFSET_NR),
-            jump(JEQ, libc::SYS_clone3 as u32, 0, 1),
-            ret(Action::Errno(libc::ENOSYS)),
-            jump(JEQ, libc::SYS_unshare as u32, 0, 3),
-            load_arg(0),
-            jump(JSET, (libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS) as u32, 0, 6),
-            ret(Action::Errno(libc::EPERM)),
-            // The kernel's memory for filters is one pool for the whole machine; a command adds none to it.
-            jump(JEQ, libc::SYS_seccomp as u32, 0, 1),
-            ret(Action::Errno(libc::ENOSYS)),
-            jump(JEQ, libc::SYS_prctl as u32, 0, 2),
-            load_arg(0),
-            jump(JEQ, libc::PR_SET_SECCOMP as u32, 1, 0),
-            ret(Action::Allow),
-            ret(Action::Errno(libc::EINVAL)),
-        ],
-    }
+/// The filter that the launcher enters and all that it starts inherits. What only the launcher may do takes its
+/// key: a second filter for each command would cost more than starting it does.
+pub(crate) fn program(strictness: Strictness, key: LauncherKey) -> Vec<Instruction> {
+    let mut program = vec![
+        load(OFFSET_ARCH),
+        jump(JEQ, AUDIT_ARCH_X86_64, 1, 0),
+        ret(Action::Kill),
+        load(OFFSET_NR),
+        // x32 calls have a high bit set and would slip past checks written for 64-bit numbers.
+        jump(JGE, X32_BIT, 0, 1),
+        ret(Action::Kill),
+    ];
+    program.extend(tree(&intervals(strictness), key));
+    program
 }
 
 /// The whole number space as runs of the same action: (first number, action), sorted, from 0 on.
@@ -107,18 +76,18 @@ fn intervals(strictness: Strictness) -> Vec<(u32, Action)> {
 }
 
 /// A search tree over the runs. The number is in the accumulator.
-fn tree(runs: &[(u32, Action)]) -> Vec<Instruction> {
+fn tree(runs: &[(u32, Action)], key: LauncherKey) -> Vec<Instruction> {
     if let [(_, action)] = runs {
         return match *action {
             Action::Check(index) => match lists::CHECKED.get(index) {
-                Some((_, check)) => check(),
-                None => lists::NO_SETUID_FILES[index - lists::CHECKED.len()].1(),
+                Some((_, check)) => check(key),
+                None => lists::NO_SETUID_FILES[index - lists::CHECKED.len()].1(key),
             },
             action => vec![ret(action)],
         };
     }
     let (low, high) = runs.split_at(runs.len() / 2);
-    let (pivot, low, high) = (high[0].0, tree(low), tree(high));
+    let (pivot, low, high) = (high[0].0, tree(low, key), tree(high, key));
     let mut node = match u8::try_from(low.len()) {
         Ok(distance) => vec![jump(JGE, pivot, distance, 0)],
         // A conditional jump reaches 255 instructions; an unconditional one reaches all.
@@ -202,8 +171,10 @@ mod tests {
         }
     }
 
+    const KEY: LauncherKey = LauncherKey::from_words([0x1111_2222_3333_4444, 0x5555_6666_7777_8888]);
+
     fn verdict(number: i64, args: [u64; 6]) -> u32 {
-        run(&program(Stage::Launcher, Strictness::default()), number as u32, args, AUDIT_ARCH_X86_64)
+        run(&program(Strictness::default(), KEY), number as u32, args, AUDIT_ARCH_X86_64)
     }
 
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
@@ -239,7 +210,7 @@ mod tests {
     fn foreign_architectures_and_x32_are_killed() {
         let kill = libc::SECCOMP_RET_KILL_PROCESS;
         let i386 = 0x4000_0003;
-        let launcher = program(Stage::Launcher, Strictness::default());
+        let launcher = program(Strictness::default(), KEY);
         assert_eq!(run(&launcher, libc::SYS_read as u32, [0; 6], i386), kill);
         assert_eq!(verdict(i64::from(X32_BIT) | libc::SYS_read, [0; 6]), kill);
     }
@@ -253,15 +224,28 @@ mod tests {
             assert_eq!(verdict(libc::SYS_unshare, ns(flag)), EPERM);
         }
         assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_FILES)), ALLOW);
-        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS)), ALLOW);
-        assert_eq!(verdict(libc::SYS_unshare, ns(libc::CLONE_NEWUTS | libc::CLONE_NEWIPC)), EPERM);
-        let command = |number: i64, args| {
-            run(&program(Stage::Command, Strictness::default()), number as u32, args, AUDIT_ARCH_X86_64)
-        };
-        assert_eq!(command(libc::SYS_unshare, ns(libc::CLONE_NEWCGROUP)), EPERM);
-        assert_eq!(command(libc::SYS_unshare, ns(libc::CLONE_NEWUTS)), EPERM);
-        assert_eq!(command(libc::SYS_clone3, [0; 6]), ENOSYS);
-        assert_eq!(command(libc::SYS_read, [0; 6]), ALLOW);
+        let own = libc::CLONE_NEWCGROUP | libc::CLONE_NEWUTS;
+        let [first, second] = KEY.words();
+        let with_key = |flags: i32| [flags as u64, 0, 0, 0, first, second];
+        assert_eq!(verdict(libc::SYS_unshare, with_key(own)), ALLOW);
+        assert_eq!(verdict(libc::SYS_unshare, with_key(own | libc::CLONE_NEWIPC)), EPERM);
+        assert_eq!(verdict(libc::SYS_clone3, with_key(0)), ALLOW);
+        for flag in [libc::CLONE_NEWCGROUP, libc::CLONE_NEWUTS, own] {
+            assert_eq!(verdict(libc::SYS_unshare, ns(flag)), EPERM);
+        }
+        assert_eq!(verdict(libc::SYS_clone3, [0; 6]), ENOSYS);
+        // Each half of each word counts.
+        for bit in [0, 31, 32, 63] {
+            for (first, second) in [(first ^ 1 << bit, second), (first, second ^ 1 << bit)] {
+                let almost = [own as u64, 0, 0, 0, first, second];
+                assert_eq!(verdict(libc::SYS_unshare, almost), EPERM);
+                assert_eq!(verdict(libc::SYS_clone3, almost), ENOSYS);
+            }
+        }
+        assert_eq!(verdict(libc::SYS_seccomp, [0; 6]), ENOSYS);
+        let einval = libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+        assert_eq!(verdict(libc::SYS_prctl, ns(libc::PR_SET_SECCOMP)), einval);
+        assert_eq!(verdict(libc::SYS_prctl, ns(libc::PR_SET_NAME)), ALLOW);
 
         let socket = |family: i32, kind: i32, protocol: i32| {
             verdict(libc::SYS_socket, [family as u64, kind as u64, protocol as u64, 0, 0, 0])
@@ -296,7 +280,7 @@ mod tests {
 
     #[test]
     fn no_setuid_files_where_the_room_writes_to_the_host() {
-        let strict = program(Stage::Launcher, Strictness { no_setuid_files: true });
+        let strict = program(Strictness { no_setuid_files: true }, KEY);
         let verdict = |number: i64, args| run(&strict, number as u32, args, AUDIT_ARCH_X86_64);
         let (setuid, setgid, plain) = (0o4755u64, 0o2755u64, 0o755u64);
         for mode in [setuid, setgid] {

@@ -2,6 +2,7 @@
 
 use super::{Action, Instruction, JEQ, JSET, always, jump, load_arg, load_arg_high, mask, ret};
 use libc::*;
+use workroom_sys::seccomp::LauncherKey;
 
 /// The highest number that the lists speak of; everything above answers ENOSYS.
 pub(super) const LAST: i64 = 469;
@@ -44,11 +45,11 @@ pub(super) const ALLOWED: &[i64] = &[
     SYS_fallocate, SYS_timerfd_settime, SYS_timerfd_gettime, SYS_accept4, SYS_signalfd4, SYS_eventfd2,
     SYS_epoll_create1, SYS_dup3, SYS_pipe2, SYS_inotify_init1, SYS_preadv, SYS_pwritev,
     SYS_rt_tgsigqueueinfo, SYS_recvmmsg, SYS_syncfs, SYS_sendmmsg, SYS_getcpu, SYS_sched_setattr,
-    SYS_sched_getattr, SYS_seccomp, SYS_getrandom, SYS_execveat,
+    SYS_sched_getattr, SYS_getrandom, SYS_execveat,
     SYS_membarrier, SYS_mlock2, SYS_copy_file_range, SYS_preadv2, SYS_pwritev2, SYS_pkey_mprotect,
     SYS_pkey_alloc, SYS_pkey_free, SYS_statx, SYS_rseq, SYS_pidfd_send_signal, SYS_pidfd_open,
     SYS_close_range, SYS_openat2, SYS_faccessat2, SYS_epoll_pwait2, SYS_landlock_create_ruleset,
-    SYS_landlock_add_rule, SYS_landlock_restrict_self, SYS_futex_waitv, SYS_clone3,
+    SYS_landlock_add_rule, SYS_landlock_restrict_self, SYS_futex_waitv,
     451, // cachestat
     452, // fchmodat2
     453, // map_shadow_stack
@@ -82,43 +83,45 @@ pub(super) const DENIED: &[i64] = &[
     SYS_set_mempolicy_home_node,
 ];
 
-type Check = fn() -> Vec<Instruction>;
+type Check = fn(LauncherKey) -> Vec<Instruction>;
 
 /// Calls that are allowed for some arguments only.
 pub(super) const CHECKED: &[(i64, Check)] = &[
-    (SYS_clone, || no_flags(NAMESPACE_FLAGS)),
+    (SYS_clone, |_| no_flags(NAMESPACE_FLAGS)),
+    // A library that sees no clone3 falls back to clone, whose flags a filter can read.
+    (SYS_clone3, |key| launcher_only(key, ENOSYS)),
     (SYS_unshare, unshare_flags),
-    (SYS_socket, socket_families),
-    (SYS_socketpair, || only(0, &[AF_UNIX as u32], EAFNOSUPPORT)),
-    (SYS_ioctl, || never(1, &[TIOCSTI as u32, TIOCLINUX as u32, TIOCSETD as u32, TIOCCONS as u32])),
+    (SYS_socket, |_| socket_families()),
+    (SYS_socketpair, |_| only(0, &[AF_UNIX as u32], EAFNOSUPPORT)),
+    (SYS_ioctl, |_| never(1, &[TIOCSTI as u32, TIOCLINUX as u32, TIOCSETD as u32, TIOCCONS as u32])),
     // A debugger turns randomisation off for what it debugs; 0xffffffff only asks.
-    (SYS_personality, || only(0, &[0, 0x0040000, 0xffff_ffff], EPERM)),
-    (SYS_setpriority, own_priority_only),
-    (SYS_prctl, || never(0, &[PR_SET_MM as u32])),
-    (SYS_mknod, || no_devices(1)),
-    (SYS_mknodat, || no_devices(2)),
-    (SYS_setrlimit, pretend_core_limit),
-    (SYS_setsockopt, no_socket_filters),
+    (SYS_personality, |_| only(0, &[0, 0x0040000, 0xffff_ffff], EPERM)),
+    (SYS_setpriority, |_| own_priority_only()),
+    (SYS_prctl, |_| prctl_options()),
+    (SYS_mknod, |_| no_devices(1)),
+    (SYS_mknodat, |_| no_devices(2)),
+    (SYS_setrlimit, |_| pretend_core_limit()),
+    (SYS_setsockopt, |_| no_socket_filters()),
     // Huge pages are a pool of the machine's that no limit of the room counts.
-    (SYS_mmap, || no_bits(3, MAP_HUGETLB as u32, ENOMEM)),
-    (SYS_memfd_create, || no_bits(1, MFD_HUGETLB, ENOMEM)),
-    (SYS_shmget, || no_bits(2, SHM_HUGETLB as u32, ENOMEM)),
+    (SYS_mmap, |_| no_bits(3, MAP_HUGETLB as u32, ENOMEM)),
+    (SYS_memfd_create, |_| no_bits(1, MFD_HUGETLB, ENOMEM)),
+    (SYS_shmget, |_| no_bits(2, SHM_HUGETLB as u32, ENOMEM)),
     // A whiteout is a device node.
-    (SYS_renameat2, || no_bits(4, RENAME_WHITEOUT, EINVAL)),
-    (SYS_prlimit64, own_limits_only),
+    (SYS_renameat2, |_| no_bits(4, RENAME_WHITEOUT, EINVAL)),
+    (SYS_prlimit64, |_| own_limits_only()),
 ];
 
 /// What is checked besides where the room writes to a host directory.
 pub(super) const NO_SETUID_FILES: &[(i64, Check)] = &[
-    (SYS_chmod, || no_bits(1, SETUID_BITS, EPERM)),
-    (SYS_fchmod, || no_bits(1, SETUID_BITS, EPERM)),
-    (SYS_fchmodat, || no_bits(2, SETUID_BITS, EPERM)),
-    (FCHMODAT2, || no_bits(2, SETUID_BITS, EPERM)),
-    (SYS_creat, || no_bits(1, SETUID_BITS, EPERM)),
-    (SYS_open, || no_setuid_creation(1, 2)),
-    (SYS_openat, || no_setuid_creation(2, 3)),
-    (SYS_mknod, || no_setuid_device(1)),
-    (SYS_mknodat, || no_setuid_device(2)),
+    (SYS_chmod, |_| no_bits(1, SETUID_BITS, EPERM)),
+    (SYS_fchmod, |_| no_bits(1, SETUID_BITS, EPERM)),
+    (SYS_fchmodat, |_| no_bits(2, SETUID_BITS, EPERM)),
+    (FCHMODAT2, |_| no_bits(2, SETUID_BITS, EPERM)),
+    (SYS_creat, |_| no_bits(1, SETUID_BITS, EPERM)),
+    (SYS_open, |_| no_setuid_creation(1, 2)),
+    (SYS_openat, |_| no_setuid_creation(2, 3)),
+    (SYS_mknod, |_| no_setuid_device(1)),
+    (SYS_mknodat, |_| no_setuid_device(2)),
 ];
 
 const FCHMODAT2: i64 = 452;
@@ -174,10 +177,46 @@ fn no_socket_filters() -> Vec<Instruction> {
     ]
 }
 
-/// No namespaces but those that each command is started in, of cgroups and of host names; commands lose them too.
-fn unshare_flags() -> Vec<Instruction> {
-    let others = (NAMESPACE_FLAGS | CLONE_NEWTIME) & !(CLONE_NEWCGROUP | CLONE_NEWUTS) as u32;
-    vec![load_arg(0), jump(JSET, others, 0, 1), ret(Action::Errno(EPERM)), ret(Action::Allow)]
+/// No namespaces but those that each command is started in, of cgroups and of host names; and those only for the
+/// launcher.
+fn unshare_flags(key: LauncherKey) -> Vec<Instruction> {
+    let own = (CLONE_NEWCGROUP | CLONE_NEWUTS) as u32;
+    let others = (NAMESPACE_FLAGS | CLONE_NEWTIME) & !own;
+    let mut check = vec![
+        load_arg(0),
+        jump(JSET, others, 0, 1),
+        ret(Action::Errno(EPERM)),
+        jump(JSET, own, 1, 0),
+        ret(Action::Allow),
+    ];
+    check.extend(launcher_only(key, EPERM));
+    check
+}
+
+/// Calls that only the launcher may make: it gives, in arguments that the kernel does not look at, a number that
+/// no command can know.
+fn launcher_only(key: LauncherKey, otherwise: i32) -> Vec<Instruction> {
+    let [first, second] = key.words();
+    let parts = [
+        (load_arg(4), first as u32),
+        (load_arg_high(4), (first >> 32) as u32),
+        (load_arg(5), second as u32),
+        (load_arg_high(5), (second >> 32) as u32),
+    ];
+    let mut check = Vec::new();
+    for (index, (load, word)) in parts.into_iter().enumerate() {
+        // Past the rest of the comparisons and the permission behind them.
+        check.extend([load, jump(JEQ, word, 0, (2 * (parts.len() - 1 - index) + 1) as u8)]);
+    }
+    check.extend([ret(Action::Allow), ret(Action::Errno(otherwise))]);
+    check
+}
+
+/// The kernel's memory for filters is one pool for the whole machine; a command adds none to it.
+fn prctl_options() -> Vec<Instruction> {
+    let mut check = vec![load_arg(0), jump(JEQ, PR_SET_SECCOMP as u32, 0, 1), ret(Action::Errno(EINVAL))];
+    check.extend(never(0, &[PR_SET_MM as u32]));
+    check
 }
 
 fn only(argument: u32, values: &[u32], otherwise: i32) -> Vec<Instruction> {

@@ -179,7 +179,7 @@ impl Spawner {
                 // The room waits for this and says so itself if it goes wrong.
                 let _ = template.complete();
                 if let Some(groups) = self.groups.as_ref().filter(|_| !self.swept) {
-                    groups.sweep();
+                    groups.sweep_beside_a_room();
                     self.swept = true;
                 }
                 sent

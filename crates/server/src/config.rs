@@ -53,6 +53,6 @@ impl Default for BodyLimits {
 
 impl Default for RateLimit {
     fn default() -> RateLimit {
-        RateLimit { per_second: 5000, burst: 10_000 }
+        RateLimit { per_second: 20_000, burst: 40_000 }
     }
 }

@@ -46,7 +46,10 @@ pub async fn run(
 ) -> io::Result<()> {
     let (stop, stopping) = Stopping::channel();
     let drain = config.drain;
-    let connections = config.connections.max(1);
+    // Rooms need descriptors too: connections never take more than a quarter of them, on each listener.
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let share = descriptors.map_or(usize::MAX, |all| (all / 4) as usize);
+    let connections = config.connections.min(share).max(1);
     let app = Arc::new(App::new(config, engine, stopping.clone()));
     let router = routes::router(app);
     // Nothing is sent: it closes when the last connection has dropped its end.

@@ -1,6 +1,7 @@
 //! New processes by `clone3`, without exec: a copy of this process that goes on in a closure.
 
 use crate::check;
+use crate::seccomp::LauncherKey;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -84,11 +85,12 @@ impl Default for Borrower {
 }
 
 impl Borrower {
-    /// Runs `child` in a new process that is a sibling of this one, born in `cgroup` if there is one. What the
-    /// child writes to memory stays, so `child` can leave word of why it came back instead of executing.
+    /// Runs `child` in a new process that is a sibling of this one, born in `cgroup` if there is one. The filter that
+    /// this process is behind is shown `key`. What the child writes to memory stays, so `child` can leave word of why it came back instead of executing.
     pub fn clone_sibling(
         &mut self,
         cgroup: Option<BorrowedFd<'_>>,
+        key: LauncherKey,
         child: &mut dyn FnMut(),
     ) -> io::Result<i32> {
         // SAFETY: as above.
@@ -102,6 +104,7 @@ impl Borrower {
         }
         let mut child: &mut dyn FnMut() = child;
         let argument: *mut &mut dyn FnMut() = &raw mut child;
+        let [fifth, sixth] = key.words();
         let answer: i64;
         // SAFETY: the child starts on a stack of its own, which nothing else uses because this process is
         // suspended until the child executes a program or ends (CLONE_VFORK), and calls `enter`, which never
@@ -120,6 +123,8 @@ impl Borrower {
                 inlateout("rax") libc::SYS_clone3 => answer,
                 in("rdi") &raw mut args,
                 in("rsi") size_of::<libc::clone_args>(),
+                in("r8") fifth,
+                in("r9") sixth,
                 in("r12") enter as extern "C" fn(*mut &mut dyn FnMut()) -> !,
                 in("r13") argument,
                 lateout("rcx") _,

@@ -13,6 +13,35 @@ pub struct Instruction {
     pub k: u32,
 }
 
+/// What a launcher shows a filter to be let through: a number in arguments that the call itself does not use.
+///
+/// It is made for one room and never leaves its launcher's memory, which no command shares once it has executed its
+/// program, and the registers of a call, which only a tracer of the launcher could read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LauncherKey([u64; 2]);
+
+impl LauncherKey {
+    pub fn random() -> io::Result<LauncherKey> {
+        let mut bytes = [0u8; 16];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        let [first, second] = [0, 8].map(|at| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_ne_bytes(word)
+        });
+        Ok(LauncherKey([first, second]))
+    }
+
+    pub const fn from_words(words: [u64; 2]) -> LauncherKey {
+        LauncherKey(words)
+    }
+
+    /// What the fifth and the sixth argument must be.
+    pub const fn words(self) -> [u64; 2] {
+        self.0
+    }
+}
+
 /// Puts this process, and all it starts, behind `program` for ever. Needs no_new_privs.
 pub fn install(program: &[Instruction]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;

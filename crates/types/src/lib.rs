@@ -25,8 +25,8 @@ pub use session::{
     Session, SessionPage, SessionState, UpdateSession,
 };
 pub use spec::{
-    AGENT_ID, CommandSpec, HostMount, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize, Workspace,
-    base_environment,
+    AGENT_ID, CommandSpec, HostMount, LAYER_ID, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize,
+    Workspace, base_environment,
 };
 pub use time::Timestamp;
 pub use token::{Caller, CreateToken, NewToken, Scope, TokenInfo, TokenList, TokenScope};

@@ -7,6 +7,10 @@ use std::path::PathBuf;
 /// The uid and gid of `agent` inside every room.
 pub const AGENT_ID: u32 = 1000;
 
+/// Where, on the disk of a host that is root, the ids of a session's files begin: the room's root is this one. Nobody
+/// has it, so a file that is setuid to its owner would make nobody of whoever could execute it there.
+pub const LAYER_ID: u32 = 0x7fff_0000;
+
 /// Who a command runs as, inside the room. Neither has any capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// More ends than a guest is ever behind with forgetting.
 const MOST_RECORDED: u32 = 512;
 
+/// Ends of little output that the guest keeps although they are known.
+const MOST_TO_FORGET: usize = 64;
+
 impl Actor {
     pub(super) async fn exec(
         &mut self,
@@ -49,6 +52,7 @@ impl Actor {
             timeout_ms: Some(plan.timeout.as_millis() as u64),
             memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
         };
+        self.let_guest_forget().await;
         let Some(room) = &self.room else { return };
         let stdin: Vec<OwnedFd> = plan.stdin.into_iter().collect();
         if let Err(problem) = room.send(&run, &stdin).await {
@@ -61,6 +65,16 @@ impl Actor {
         self.shared.metrics.execs_running.fetch_add(1, Relaxed);
         let waiter = Waiter { memo: plan.memo, started, live, reply: Some(reply) };
         self.commands.insert(command, waiter);
+    }
+
+    /// Tells the guest which ends need not be told again. Not at once: it would wake up for nothing else, while the
+    /// caller waits for its answer.
+    pub(super) async fn let_guest_forget(&mut self) {
+        for command in std::mem::take(&mut self.to_forget) {
+            if let Some(room) = &self.room {
+                let _ = room.send(&ToGuest::Forget { command }, &[]).await;
+            }
+        }
     }
 
     /// A room that can work: one that stands, or a new one.
@@ -168,16 +182,19 @@ impl Actor {
             // It is told once more when it is asked about.
             FromGuest::Finished { command, .. } if self.unattached.contains(&command) => {}
             FromGuest::Finished { command, report, output } => {
-                if let Some(room) = &self.room {
-                    let _ = room.send(&ToGuest::Forget { command }, &[]).await;
-                }
+                self.to_forget.push(command);
                 let Some(waiter) = self.commands.remove(&command) else { return };
                 let output = match (output, fds.pop().map(SpoolReader::new)) {
                     (Some(small), _) => Output::Small(small),
                     (None, Some(Ok(spool))) => Output::Spool(spool),
                     (None, _) => Output::Small(Default::default()),
                 };
+                // A spool takes memory for as long as the guest has it.
+                let at_once = matches!(output, Output::Spool(_)) || self.to_forget.len() >= MOST_TO_FORGET;
                 self.finished(command, waiter, Finished { report, output }).await;
+                if at_once {
+                    self.let_guest_forget().await;
+                }
             }
             _ => {}
         }
@@ -190,29 +207,31 @@ impl Actor {
         metrics.execs_running.fetch_sub(1, Relaxed);
         metrics.execs_timed_out.fetch_add(u64::from(report.timed_out), Relaxed);
         metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
+        let Waiter { memo, started, reply, .. } = waiter;
+        let (text, actor) = (memo.text.clone(), memo.actor.clone());
+        match (reply, memo.key.clone()) {
+            (Some(reply), _) => {
+                // Its end is in the journal by the time that the caller can look: who is answered runs after us.
+                let _ = reply.send(Ok(end));
+            }
+            (None, Some(key)) => self.keep_end(key, end, memo),
+            (None, None) => {}
+        }
+        if self.recorded.remove(&(command.into(), started.to_rfc3339())) {
+            return;
+        }
         let body = json!({
-            "command": waiter.memo.text,
+            "command": text,
             "number": command,
             "exit_code": if report.timed_out { 124 } else { report.exit.status() },
             "timed_out": report.timed_out,
             "oom_killed": report.oom_killed,
-            "started": waiter.started,
+            "started": started,
             "duration_ms": report.duration_micros / 1000,
             "stdout_bytes": report.written[0],
             "stderr_bytes": report.written[1],
         });
-        let entry = self.entry("exec.finished", &waiter.memo.actor, body);
-        let is_recorded = self.recorded.remove(&(command.into(), waiter.started.to_rfc3339()));
-        match (waiter.reply, waiter.memo.key.clone()) {
-            (Some(reply), _) => {
-                let _ = reply.send(Ok(end));
-            }
-            (None, Some(key)) => self.keep_end(key, end, waiter.memo),
-            (None, None) => {}
-        }
-        if !is_recorded {
-            self.shared.store.note(entry).await;
-        }
+        self.shared.store.note(self.entry("exec.finished", &actor, body)).await;
     }
 
     /// Which of the last ends an earlier server has recorded.

@@ -38,7 +38,6 @@ impl Actor {
             None => self.shared.admission.try_enter(&self.row.session.owner)?,
         };
         self.enter(SessionState::Starting, None);
-        self.publish();
         match self.build().await {
             Ok((room, enforced)) => {
                 self.shared.metrics.rooms_started.fetch_add(1, Relaxed);
@@ -73,7 +72,7 @@ impl Actor {
     pub(super) async fn build(&mut self) -> Result<(Room, Enforced), Problem> {
         let session = &self.row.session;
         let shared = &self.shared;
-        let layer = shared.state.layer(&session.id).map_err(|error| {
+        let layer = shared.state.layer(&session.id, shared.machine.is_root).map_err(|error| {
             Problem::new(
                 ProblemCode::StorageUnavailable,
                 format!("the session's files have no place: {error}"),
@@ -136,7 +135,6 @@ impl Actor {
     /// Ends every process and keeps every file: what was written is on the disk when this returns.
     pub(super) async fn stop(&mut self, actor: &str, reason: Option<&str>) {
         self.enter(SessionState::Stopping, None);
-        self.publish();
         self.end_room("the session was stopped").await;
         let layer = self.shared.state.layers().join(&self.row.session.id);
         let synced = tokio::task::spawn_blocking(move || {
@@ -264,6 +262,7 @@ impl Actor {
     pub(super) fn enter(&mut self, state: SessionState, reason: Option<String>) {
         self.row.session.state = state;
         self.row.session.reason = reason;
+        self.publish();
     }
 }
 
