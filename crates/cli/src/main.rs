@@ -82,12 +82,30 @@ enum Verb {
     AttackNeighbour { canary: String, abstract_name: String },
 }
 
+/// `workroom run` alone. Its caller waits for a room, not for the options of all other verbs to be set up.
+#[derive(Parser)]
+#[command(
+    name = "workroom run",
+    bin_name = "workroom run",
+    about = "Run one command in a fresh room and end the room with it"
+)]
+struct RunAlone {
+    #[command(flatten)]
+    options: run::Options,
+}
+
 fn main() -> ExitCode {
     // First of all, before anything is allocated or opened: a spawner is a clean copy of this program.
     workroom_room::run_if_spawner();
     // A room is under way before the options are read: what they hold is then not in the spawner's memory.
     let wants_room = ask_command_line(|_, verb| matches!(verb, b"run" | b"serve")).unwrap_or(false);
     let spawner = wants_room.then(Spawner::clone_first_thing);
+    if ask_command_line(|_, verb| verb == b"run").unwrap_or(false) {
+        return match RunAlone::try_parse_from(std::env::args_os().skip(1)) {
+            Ok(alone) => run::run(alone.options, spawner),
+            Err(error) => refuse_arguments(&error),
+        };
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse_arguments(&error),

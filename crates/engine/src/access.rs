@@ -269,7 +269,11 @@ fn parts(token: &str) -> Option<(&str, &str)> {
 
 fn new_secret() -> Result<String, Problem> {
     let mut bytes = [0u8; 38];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| no_randomness())?;
+    // The kernel's own: the library's generator takes longer to set up than all else at the start.
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(filled) if filled == bytes.len() => {}
+        _ => return Err(no_randomness()),
+    }
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{PREFIX}_{}_{}", &hex[..12], &hex[12..]))
 }

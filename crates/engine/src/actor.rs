@@ -109,8 +109,8 @@ pub(crate) struct Actor {
     commands: HashMap<u32, Waiter>,
     next_command: u32,
     next_request: u32,
-    /// Commands whose end is known here and still kept by the guest.
-    to_forget: Vec<u32>,
+    /// Commands whose end is known here and still kept by the guest; some for a while longer.
+    to_forget: Vec<(u32, Option<Instant>)>,
     /// Ends of commands of an earlier server, for callers that come again under their key.
     adopted_ends: HashMap<IdempotencyKey, (Finished, Memo)>,
     adopted_waiters: HashMap<IdempotencyKey, Vec<Reply<(Finished, Memo)>>>,
@@ -194,6 +194,10 @@ impl Actor {
                     None => return,
                 },
                 () = timer => {
+                    if self.forgets_at().is_some_and(|at| at <= Instant::now()) {
+                        self.let_guest_forget().await;
+                        continue;
+                    }
                     if self.room.is_none() && self.expires_at().is_none_or(|at| at > Instant::now()) {
                         // Nobody asks any more. Whoever does next finds the row in the store.
                         if self.shared.retire(&self.row.session.id, &self.asks) {

@@ -76,9 +76,14 @@ impl Layout {
 
     fn make_key(&self, path: &Path) -> Result<Signer, StoreError> {
         let mut secret = [0u8; 32];
-        aws_lc_rs::rand::fill(&mut secret).map_err(|_| {
-            StoreError::new(StoreErrorKind::Other, "the system gave no random bytes for a key")
-        })?;
+        // The kernel's own: the library's generator takes longer to set up than all else at the first start.
+        match rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()) {
+            Ok(filled) if filled == secret.len() => {}
+            _ => {
+                let what = "the system gave no random bytes for a key";
+                return Err(StoreError::new(StoreErrorKind::Other, what));
+            }
+        }
         let temporary = self.dir.join("journal.key.new");
         let write = || {
             let mut file = open_private(&temporary)?;

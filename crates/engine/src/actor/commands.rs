@@ -20,6 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// More ends than a guest is ever behind with forgetting.
 const MOST_RECORDED: u32 = 512;
 
+/// How soon an answer under a key is remembered. Until then the guest keeps the end: a server that comes after this one
+/// can still give it.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+
 /// Ends of little output that the guest keeps although they are known.
 const MOST_TO_FORGET: usize = 64;
 
@@ -70,7 +74,9 @@ impl Actor {
     /// Tells the guest which ends need not be told again. Not at once: it would wake up for nothing else, while the
     /// caller waits for its answer.
     pub(super) async fn let_guest_forget(&mut self) {
-        for command in std::mem::take(&mut self.to_forget) {
+        let now = Instant::now();
+        let due = self.to_forget.extract_if(.., |(_, not_before)| not_before.is_none_or(|at| at <= now));
+        for (command, _) in due.collect::<Vec<_>>() {
             if let Some(room) = &self.room {
                 let _ = room.send(&ToGuest::Forget { command }, &[]).await;
             }
@@ -182,8 +188,10 @@ impl Actor {
             // It is told once more when it is asked about.
             FromGuest::Finished { command, .. } if self.unattached.contains(&command) => {}
             FromGuest::Finished { command, report, output } => {
-                self.to_forget.push(command);
-                let Some(waiter) = self.commands.remove(&command) else { return };
+                let waiter = self.commands.remove(&command);
+                let is_keyed = waiter.as_ref().is_some_and(|waiter| waiter.memo.key.is_some());
+                self.to_forget.push((command, is_keyed.then(|| Instant::now() + ANSWERED_WITHIN)));
+                let Some(waiter) = waiter else { return };
                 let output = match (output, fds.pop().map(SpoolReader::new)) {
                     (Some(small), _) => Output::Small(small),
                     (None, Some(Ok(spool))) => Output::Spool(spool),

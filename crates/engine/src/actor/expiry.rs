@@ -16,12 +16,17 @@ impl Actor {
     /// When something is to be looked at, should nothing happen before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.room {
-            Some(_) => self.expires_at(),
+            Some(_) => self.expires_at().into_iter().chain(self.forgets_at()).min(),
             None => {
                 let retires = self.last_active + RETIRE_AFTER;
                 Some(self.expires_at().map_or(retires, |expires| expires.min(retires)))
             }
         }
+    }
+
+    /// When the guest may forget what it keeps for a while.
+    pub(super) fn forgets_at(&self) -> Option<Instant> {
+        self.to_forget.iter().filter_map(|(_, not_before)| *not_before).min().filter(|_| self.room.is_some())
     }
 
     pub(super) fn expires_at(&self) -> Option<Instant> {

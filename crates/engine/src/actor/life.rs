@@ -167,6 +167,7 @@ impl Actor {
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        self.to_forget.clear();
         self.row.session.enforced = Enforced::default();
         self.row.waiting = false;
         for (_, waiter) in std::mem::take(&mut self.commands) {
