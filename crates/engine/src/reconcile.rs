@@ -18,6 +18,9 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Milliseconds for which the record of a deleted session is kept.
 const DELETED_KEPT_FOR: i64 = 30 * 24 * 3600 * 1000;
 
+/// How soon what could not be deleted is tried again.
+const TRASH_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// Rows looked at in one go.
 const PAGE: u32 = 500;
 
@@ -206,15 +209,17 @@ pub(crate) async fn empty_trash(shared: Arc<Shared>) {
     loop {
         shared.trash.notified().await;
         let entries = std::fs::read_dir(shared.state.trash()).into_iter().flatten().flatten();
+        let mut failed = false;
         for path in entries.map(|entry| entry.path()).collect::<Vec<_>>() {
-            let mut removed = shared.spawners.remove(path.clone()).await;
-            if removed.is_err() {
-                // A spawner that was killed meanwhile is replaced.
-                removed = shared.spawners.remove(path).await;
-            }
-            if let Err(problem) = removed {
+            if let Err(problem) = shared.spawners.remove(path).await {
                 tracing::warn!(%problem, "something stays in the trash for now");
+                failed = true;
             }
+        }
+        if failed {
+            // A spawner that was killed meanwhile is replaced; a disk that fails may work again.
+            tokio::time::sleep(TRASH_AGAIN_AFTER).await;
+            shared.trash.notify_one();
         }
     }
 }

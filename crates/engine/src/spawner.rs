@@ -17,6 +17,7 @@ use workroom_types::{Problem, ProblemCode, RoomError, RoomSpec};
 /// The spawner, whichever process that is at the moment.
 pub(crate) struct Spawners {
     current: tokio::sync::Mutex<Option<Arc<Line>>>,
+    next_job: AtomicU64,
 }
 
 type Waiting<K, V> = Mutex<HashMap<K, oneshot::Sender<V>>>;
@@ -25,13 +26,15 @@ struct Line {
     channel: AsyncFd<OwnedFd>,
     rooms: Waiting<String, Result<OwnedFd, RoomError>>,
     removals: Waiting<u64, Option<String>>,
-    next_job: AtomicU64,
     dead: AtomicBool,
 }
 
 impl Spawners {
     pub(crate) fn new(first: Spawner) -> io::Result<Spawners> {
-        Ok(Spawners { current: tokio::sync::Mutex::new(Some(Line::open(first)?)) })
+        Ok(Spawners {
+            current: tokio::sync::Mutex::new(Some(Line::open(first)?)),
+            next_job: AtomicU64::new(1),
+        })
     }
 
     async fn line(&self) -> Result<Arc<Line>, Problem> {
@@ -50,37 +53,49 @@ impl Spawners {
     /// Asks for a room; answers its process. `fds`: the guest's end of the control socket and, for a durable
     /// room, the socket to listen on.
     pub(crate) async fn create(&self, spec: RoomSpec, fds: &[OwnedFd]) -> Result<OwnedFd, Problem> {
-        let line = self.line().await?;
-        let (answer, answered) = oneshot::channel();
         let id = spec.id.clone();
-        lock(&line.rooms).insert(id.clone(), answer);
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        if let Err(error) = line.send(&ToSpawner::Create(Box::new(spec)), &fds).await {
-            lock(&line.rooms).remove(&id);
-            return Err(broken(&error.to_string()));
+        let register = |line: &Line, answer| drop(lock(&line.rooms).insert(id.clone(), answer));
+        match self.ask(&ToSpawner::Create(Box::new(spec)), &fds, register).await? {
+            Some(answer) => Ok(answer?),
+            None => Err(broken("it ended before it answered")),
         }
-        match answered.await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(broken("it ended before it answered")),
+    }
+
+    /// Says something to the spawner and waits for the answer that was registered for it; `None` if it ended first.
+    /// One that was gone before it could hear is replaced.
+    async fn ask<T>(
+        &self,
+        message: &ToSpawner,
+        fds: &[BorrowedFd<'_>],
+        register: impl Fn(&Line, oneshot::Sender<T>),
+    ) -> Result<Option<T>, Problem> {
+        let mut tries = 0;
+        loop {
+            let line = self.line().await?;
+            let (answer, answered) = oneshot::channel();
+            register(&line, answer);
+            match line.send(message, fds).await {
+                Ok(()) => return Ok(answered.await.ok()),
+                Err(_) if tries == 0 => line.dead.store(true, Ordering::Release),
+                Err(error) => return Err(broken(&error.to_string())),
+            }
+            tries += 1;
         }
     }
 
     /// Deletes a directory that rooms have written to.
     pub(crate) async fn remove(&self, path: PathBuf) -> Result<(), Problem> {
-        let line = self.line().await?;
-        let job = line.next_job.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        lock(&line.removals).insert(job, answer);
-        let said = line.send(&ToSpawner::Remove { job, path: path.clone() }, &[]).await;
-        said.map_err(|error| broken(&error.to_string()))?;
-        match answered.await {
-            Ok(None) => Ok(()),
-            Ok(Some(why)) => Err(Problem::new(
+        let job = self.next_job.fetch_add(1, Ordering::Relaxed);
+        let register = |line: &Line, answer| drop(lock(&line.removals).insert(job, answer));
+        match self.ask(&ToSpawner::Remove { job, path: path.clone() }, &[], register).await? {
+            Some(None) => Ok(()),
+            Some(Some(why)) => Err(Problem::new(
                 ProblemCode::StorageUnavailable,
                 format!("{} cannot be deleted: {why}", path.display()),
                 "",
             )),
-            Err(_) => Err(broken("it ended before it answered")),
+            None => Err(broken("it ended before it answered")),
         }
     }
 
@@ -103,7 +118,6 @@ impl Line {
             channel: watch_socket(channel.into_fd())?,
             rooms: Mutex::default(),
             removals: Mutex::default(),
-            next_job: AtomicU64::new(1),
             dead: AtomicBool::new(false),
         });
         tokio::spawn(line.clone().listen(pid));

@@ -22,9 +22,8 @@ pub(crate) struct Launcher {
 pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     let Launcher { walls, work, switches_users, resource_limits } = launcher;
     let _ = rustix::thread::set_name(c"launcher");
-    // Once, for all commands: a session without a terminal, and every signal at its default.
-    let _ = rustix::process::setsid();
-    workroom_sys::signal::reset_all();
+    // Once, for all commands. The spawner gave every signal its default action.
+    workroom_sys::signal::unblock_all();
     let rules = match enter(&walls, &work, switches_users, &resource_limits) {
         Ok(()) => LaunchRules {
             birth_group: work.birth,
@@ -45,7 +44,12 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     if channel.send(&FromLauncher::Ready, &[]).is_err() {
         return 1;
     }
+    let mut has_session = false;
     while let Ok(Received::Message(ToLauncher::Launch { command, spec }, fds)) = channel.receive() {
+        // One session for all commands, without a terminal: for the first one, since a room may have none.
+        if !std::mem::replace(&mut has_session, true) {
+            let _ = rustix::process::setsid();
+        }
         let answer = match fds.as_slice() {
             [stdin, stdout, stderr] => {
                 launch(&mut borrower, &rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])

@@ -20,7 +20,7 @@ use crate::template::{Template, write_own_maps};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 use rustix::process::{Gid, Resource, Signal, Uid};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use workroom_guest::{Guest, Walls};
 use workroom_proto::{Channel, FromGuest};
@@ -124,6 +124,14 @@ pub(crate) fn run(mut builder: Builder<'_>) -> i32 {
 }
 
 impl Builder<'_> {
+    /// Puts a mount into the room's tree, which in a durable room is as its commands left it.
+    fn attach(&self, mount: BorrowedFd<'_>, root: BorrowedFd<'_>, target: &Path) -> std::io::Result<()> {
+        match self.spec.layer {
+            Some(_) => attach_in_room(mount, root, target),
+            None => attach(mount, root, target),
+        }
+    }
+
     fn die_with_the_spawner(&self) -> std::io::Result<()> {
         if self.spec.lifetime == Lifetime::Durable {
             return Ok(());
@@ -325,7 +333,7 @@ fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), Ro
     let root = made.root()?;
     for (source, target) in &builder.template.binds {
         let tree = clone_tree(source).during("bind the system")?;
-        match attach_in_room(tree.as_fd(), root.as_fd(), target) {
+        match builder.attach(tree.as_fd(), root.as_fd(), target) {
             // The room's root has put something of its own there, in its own /etc: that is what it sees.
             Err(error) if target.starts_with("etc") && is_elsewhere(&error) => {}
             attached => attached.during("bind the system")?,
@@ -352,14 +360,14 @@ fn mount_devices(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomE
         quiet,
     )
     .during("/dev/pts")?;
-    attach_in_room(pts.as_fd(), root.as_fd(), Path::new("dev/pts")).during("/dev/pts")?;
+    builder.attach(pts.as_fd(), root.as_fd(), Path::new("dev/pts")).during("/dev/pts")?;
     let size = builder.spec.limits.shm.to_string();
     let inodes = (builder.spec.limits.shm / 4096).max(64).to_string();
     let options =
         [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "1777")];
     let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let shm = make("tmpfs", &options, plain).during("/dev/shm")?;
-    attach_in_room(shm.as_fd(), root.as_fd(), Path::new("dev/shm")).during("/dev/shm")
+    builder.attach(shm.as_fd(), root.as_fd(), Path::new("dev/shm")).during("/dev/shm")
 }
 
 /// Terminals come out of a pool that the whole machine shares.
@@ -387,7 +395,7 @@ const MASKED_DIRS: [&str; 8] =
 fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let step = "mask /proc";
     let (root, proc) = (made.root()?, made.proc()?);
-    attach_in_room(proc.as_fd(), root.as_fd(), Path::new("proc")).during("/proc")?;
+    builder.attach(proc.as_fd(), root.as_fd(), Path::new("proc")).during("/proc")?;
     if !builder.has(Layer::Proc) {
         made.lacks(Layer::Proc, LEFT_OUT);
         return Ok(());
@@ -422,7 +430,7 @@ fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
                 if workspace.read_only { Ok(()) } else { Err(error) }
             })?;
         }
-        attach_in_room(tree.as_fd(), root.as_fd(), Path::new("workspace")).during("/workspace")?;
+        builder.attach(tree.as_fd(), root.as_fd(), Path::new("workspace")).during("/workspace")?;
     }
     for (mount, tree) in spec.mounts.iter().zip(trees) {
         let step = format!("mount {}", mount.target.display());

@@ -88,7 +88,7 @@ impl Groups {
         durable: bool,
     ) -> Result<RoomGroup, RoomError> {
         let made = match self {
-            Groups::V2(base) => base.create(room, limits, owner),
+            Groups::V2(base) => base.create(room, limits, owner, durable),
             Groups::V1(controllers, beside) => controllers.create(room, limits).and_then(|mut made| {
                 if let Some(base) = beside.as_ref().filter(|_| durable) {
                     base.make_stoppable(room, owner, &mut made)?;

@@ -21,7 +21,7 @@ use workroom_proto::{Channel, FromSpawner, Received, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
 use workroom_sys::origin::ask_command_line;
-use workroom_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, next_signal, signal_fd};
+use workroom_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, default_all, next_signal, signal_fd};
 use workroom_sys::wait::{Ending, reap};
 use workroom_types::{ErrorCode, Layer, Lifetime, RoomError, RoomSpec};
 
@@ -87,6 +87,8 @@ fn run(host: Channel) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"spawner");
     // Whatever the caller's is: rooms inherit this one.
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    // All that comes of this process starts with every signal at its default.
+    default_all();
     // Signals of the caller's terminal are the caller's to act on.
     let signals = signal_fd(&[SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     let privilege = Privilege::detect();

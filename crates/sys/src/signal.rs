@@ -29,15 +29,22 @@ pub fn next_signal(fd: BorrowedFd<'_>) -> Option<i32> {
     (read == size_of::<libc::signalfd_siginfo>() as isize).then_some(info.ssi_signo as i32)
 }
 
-/// Gives every signal its default action and unblocks all, as a program expects to find them.
-pub fn reset_all() {
-    // SAFETY: installs only the default action, and an empty mask. Signals that cannot be changed (KILL,
-    // STOP, the C library's own) answer EINVAL, which is fine.
+/// Gives every signal its default action, which all that is started from here on inherits.
+pub fn default_all() {
+    // SAFETY: installs only the default action. Signals that cannot be changed (KILL, STOP, the C library's own)
+    // answer EINVAL, which is fine.
     unsafe {
         for signal in 1..=64 {
             libc::signal(signal, libc::SIG_DFL);
         }
-        let set = set_of(&[]);
+    }
+}
+
+/// Blocks no signal, as a program expects to find it.
+pub fn unblock_all() {
+    let set = set_of(&[]);
+    // SAFETY: an initialised set; the old mask is not asked for.
+    unsafe {
         libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
     }
 }

@@ -26,7 +26,24 @@ impl Hierarchies {
 /// Reads the kernel's own account of it.
 pub(crate) fn hierarchies() -> Hierarchies {
     let read = |file| super::read(rustix::fs::CWD, file).unwrap_or_default();
-    parse(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+    let groups = read("/proc/self/cgroup");
+    let usual = Path::new("/sys/fs/cgroup");
+    let is_v2 = |fs: rustix::fs::StatFs| fs.f_type as u64 == CGROUP2_SUPER_MAGIC;
+    if rustix::fs::statfs(usual).is_ok_and(is_v2)
+        && let Some(found) = at_the_usual_place(&groups, usual)
+    {
+        return found;
+    }
+    parse(&groups, &read("/proc/self/mountinfo"))
+}
+
+const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+
+/// Where v2 is all there is and is where it always is, the list of all mounts need not be read: that takes longer the
+/// more there are.
+fn at_the_usual_place(groups: &str, root: &Path) -> Option<Hierarchies> {
+    let own = root.join(groups.trim_end().strip_prefix("0::/")?);
+    own.is_dir().then(|| Hierarchies { unified: Some((root.to_owned(), own)), controllers: Vec::new() })
 }
 
 fn parse(groups: &str, mounts: &str) -> Hierarchies {
@@ -85,6 +102,14 @@ fn parse(groups: &str, mounts: &str) -> Hierarchies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_machine_with_v2_alone_is_taken_by_its_looks() {
+        let found = at_the_usual_place("0::/self\n", Path::new("/proc")).expect("it is there");
+        assert_eq!(found.unified, Some((PathBuf::from("/proc"), PathBuf::from("/proc/self"))));
+        assert!(at_the_usual_place("0::/no-such-group\n", Path::new("/proc")).is_none());
+        assert!(at_the_usual_place("2:memory:/\n0::/self\n", Path::new("/proc")).is_none());
+    }
 
     #[test]
     fn hybrid_and_pure_machines_are_both_read() {

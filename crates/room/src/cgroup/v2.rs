@@ -107,7 +107,13 @@ impl Base {
         enable(ours) || enable("../cgroup.subtree_control") && enable(ours)
     }
 
-    pub(crate) fn create(&self, room: &str, limits: &Limits, owner: u32) -> io::Result<RoomGroup> {
+    pub(crate) fn create(
+        &self,
+        room: &str,
+        limits: &Limits,
+        owner: u32,
+        durable: bool,
+    ) -> io::Result<RoomGroup> {
         let group = make_locked(self.dir.as_fd(), room)?;
         let dir = group.as_fd();
         let mut states = Vec::new();
@@ -141,7 +147,7 @@ impl Base {
             peak: open_file(dir, "memory.peak", OFlags::RDONLY).ok(),
             cpu: open_file(dir, "cpu.stat", OFlags::RDONLY).ok(),
         };
-        let freezer = freezer(dir);
+        let freezer = if durable { freezer(dir) } else { None };
         let work = WorkGroup { birth: Some(group), join: Vec::new(), freezer };
         Ok(RoomGroup { work, meters, states, locks: Vec::new() })
     }
