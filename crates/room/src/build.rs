@@ -8,16 +8,17 @@
 //! is entered last: nothing in the room, not even its root, has authority over any of them. Without
 //! privileges the user namespace comes first, because it is what allows the rest.
 
+mod host_directories;
+
 use crate::cgroup::RoomGroup;
 use crate::identity::{Privilege, UidRange};
 use crate::mounts::{
-    Attributes, FsOption, attach, attach_in_room, attach_on, change_root, clone_tree, directory, in_room,
-    make, set_attributes,
+    Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, set_attributes,
 };
 use crate::seccomp::{self, Strictness};
 use crate::step::During;
 use crate::template::{Template, write_own_maps};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode};
 use rustix::mount::MountAttrFlags;
 use rustix::process::{Gid, Resource, Signal, Uid};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -69,7 +70,7 @@ const AS_ROOT: &[Step] = &[
     mount_root,
     bind_the_machine,
     mount_devices,
-    bind_host_directories,
+    host_directories::bind_host_directories,
     mask_proc,
     enter_root,
     enter_user_namespace,
@@ -87,7 +88,7 @@ const ROOTLESS: &[Step] = &[
     mount_root,
     bind_the_machine,
     mount_devices,
-    bind_host_directories,
+    host_directories::bind_host_directories,
     mask_proc,
     enter_root,
     hide_from_inside,
@@ -415,70 +416,6 @@ fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError
     set_attributes(proc.as_fd(), Attributes::READ_ONLY, None).during(step)?;
     made.holds(Layer::Proc, "read-only, masked");
     Ok(())
-}
-
-fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
-    let root = made.root()?;
-    let spec = builder.spec;
-    let mut trees = std::mem::take(&mut builder.host_trees).into_iter();
-    if let (Some(workspace), Some(tree)) =
-        (&spec.workspace, spec.workspace.as_ref().and_then(|_| trees.next()))
-    {
-        if let Some(range) = builder.range {
-            map_owner(range, made, &tree, spec.user.id()).or_else(|error| {
-                // Without a map the directory is seen as a stranger would see it, which suffices for reading.
-                if workspace.read_only { Ok(()) } else { Err(error) }
-            })?;
-        }
-        builder.attach(tree.as_fd(), root.as_fd(), Path::new("workspace")).during("/workspace")?;
-    }
-    for (mount, tree) in spec.mounts.iter().zip(trees) {
-        let step = format!("mount {}", mount.target.display());
-        let target = mount.target.strip_prefix("/").unwrap_or(&mount.target);
-        let place = make_mount_point(&root, target, &tree).during(&step)?;
-        attach_on(tree.as_fd(), place.as_fd()).during(&step)?;
-    }
-    Ok(())
-}
-
-/// Shows the host directory's owner as the room's user, so that files keep sane owners on both sides.
-fn map_owner(range: &UidRange, made: &Made, tree: &OwnedFd, inside: u32) -> Result<(), RoomError> {
-    let stat = rustix::fs::fstat(tree).during("/workspace")?;
-    let proc = made.proc()?;
-    let uid_map = range.owner_map(stat.st_uid, inside);
-    let gid_map = range.owner_map(stat.st_gid, inside);
-    let namespace =
-        new_user_namespace(proc.as_fd(), range.base, &uid_map, &gid_map).during("user namespace")?;
-    set_attributes(tree.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
-        RoomError::new(
-            ErrorCode::RoomSetup,
-            format!("the workspace's file system does not allow mapped ids: {error}"),
-            "use a directory on ext4, xfs, btrfs or tmpfs, or mount it read-only with :ro",
-        )
-    })
-}
-
-/// Makes an empty directory, or an empty file for a file, for a mount to cover. In a durable room the tree is as its
-/// commands left it: each step is taken from a descriptor of the one before, and over no link.
-fn make_mount_point(root: &OwnedFd, target: &Path, tree: &OwnedFd) -> std::io::Result<OwnedFd> {
-    let is_dir = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode).is_dir();
-    let mut at = root.try_clone()?;
-    let mut parts = target.components().peekable();
-    while let Some(part) = parts.next() {
-        let name = part.as_os_str();
-        let made = if parts.peek().is_some() || is_dir {
-            rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755))
-        } else {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(0o644)).map(drop)
-        };
-        match made {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        at = in_room(at.as_fd(), Path::new(name))?;
-    }
-    Ok(at)
 }
 
 fn enter_root(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {

@@ -285,6 +285,10 @@ impl Room {
     }
 
     fn send(&self, message: &ToGuest, fds: &[BorrowedFd<'_>]) -> Result<(), RoomError> {
-        self.control.send(message, fds).map_err(|error| RoomError::gone(format!("the room ended ({error})")))
+        self.control.send(message, fds).map_err(|error| match self.control.try_receive() {
+            // A room that could not be built said so before it closed its end.
+            Ok(Some(Received::Message(FromGuest::Failed { error }, _))) => error,
+            _ => RoomError::gone(format!("the room ended ({error})")),
+        })
     }
 }

@@ -1,0 +1,185 @@
+//! What the guest does for commands of a durable room: keeps their output and time, and answers for them.
+
+use super::{Command, Pid1, signal_group};
+use crate::census::{FEW_LOOKS, MOST_LOOKS};
+use crate::freezer::Freezer;
+use crate::runs::Kept;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+use workroom_proto::{Answer, FromGuest, OutputRule, Question};
+use workroom_types::{CommandSpec, ErrorCode, RoomError};
+
+impl Pid1 {
+    pub(super) fn answer(&mut self, question: &Question) -> (Answer, Vec<OwnedFd>) {
+        let failed = |error: io::Error| (Answer::Failed { why: error.to_string() }, Vec::new());
+        match question {
+            Question::Hello => {
+                let commands = self.commands.keys().chain(self.ended_runs.keys()).copied().collect();
+                let answer = Answer::Here {
+                    enforced: self.enforced.clone(),
+                    frozen: self.frozen_since.is_some(),
+                    freezes_by_group: matches!(self.freezer, Freezer::Group { .. }),
+                    commands,
+                };
+                (answer, root_directory().into_iter().collect())
+            }
+            Question::Attach { command } => {
+                let running = self.commands.get_mut(command).and_then(Command::kept);
+                let running = running.map(|kept| (&mut kept.output, &kept.memo));
+                let ended = self.ended_runs.get_mut(command).map(|ended| (&mut ended.output, &ended.memo));
+                let Some((output, memo)) = running.or(ended) else { return (Answer::Unknown, Vec::new()) };
+                let answer = Answer::Attached { memo: memo.clone() };
+                let shared = output.share().and_then(|(spool, counter)| {
+                    Ok(vec![spool.try_clone_to_owned()?, counter.try_clone_to_owned()?])
+                });
+                shared.map_or_else(failed, |fds| (answer, fds))
+            }
+            Question::KillTree { command } => {
+                let known = self.commands.contains_key(command);
+                self.kill_tree(*command);
+                (if known { Answer::Done } else { Answer::Unknown }, Vec::new())
+            }
+            Question::Freeze { on } => match self.freeze(*on) {
+                Ok(()) => (Answer::Done, Vec::new()),
+                Err(error) => failed(error),
+            },
+            Question::Processes => (Answer::Processes(self.census.list(self.launcher_pid)), Vec::new()),
+            Question::Usage => {
+                let total = self.census.total(self.launcher_pid);
+                let answer = Answer::Usage {
+                    cpu_micros: total.cpu_micros,
+                    memory: total.memory,
+                    processes: total.processes,
+                };
+                (answer, Vec::new())
+            }
+        }
+    }
+
+    /// Starts a command whose output stays here until somebody wants it.
+    pub(super) fn run_kept(
+        &mut self,
+        command: u32,
+        spec: CommandSpec,
+        (rule, timeout_ms, memo): (OutputRule, Option<u64>, Vec<u8>),
+        stdin: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let made = self.pipes.take(&self.epoll, command).and_then(|pair| {
+            let mut kept = Kept::new(rule, timeout_ms, memo, pair.keys, &self.spool_space)?;
+            let shared = if rule.live {
+                let (spool, counter) = kept.output.share()?;
+                vec![spool.try_clone_to_owned()?, counter.try_clone_to_owned()?]
+            } else {
+                Vec::new()
+            };
+            Ok((kept, pair.ends, shared))
+        });
+        match made {
+            Ok((kept, [stdout, stderr], shared)) => {
+                if rule.live {
+                    self.host.tell(FromGuest::Started { command, pid: 0 }, shared)?;
+                }
+                // The guest's own is /dev/null.
+                let stdin = stdin.first().map_or(rustix::stdio::stdin(), AsFd::as_fd);
+                let stdio = [stdin, stdout.as_fd(), stderr.as_fd()];
+                self.launch(command, spec, &stdio, None, Some(Box::new(kept)));
+                // While it is being started.
+                let oom_kills = self.meters.oom_kills();
+                if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
+                    kept.oom_kills_before = oom_kills;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let error = RoomError::new(
+                    ErrorCode::LimitExceeded,
+                    format!("the room has no room for another command's pipes: {error}"),
+                    "wait until some of its commands have ended",
+                );
+                self.not_started(command, error)
+            }
+        }
+    }
+
+    /// Tells how a kept command ended, if it has.
+    pub(super) fn tell_end(&mut self, command: u32) -> io::Result<()> {
+        let Some(ended) = self.ended_runs.get(&command) else { return Ok(()) };
+        let (output, spool) = ended.output.whole();
+        // Without a descriptor to spare, that it ended is still told.
+        let fds = spool.and_then(|spool| spool.try_clone_to_owned().ok());
+        let finished = FromGuest::Finished { command, report: ended.report, output };
+        self.host.tell(finished, fds.into_iter().collect())
+    }
+
+    /// Ends a command with everything that it started, and nothing else.
+    pub(super) fn kill_tree(&mut self, command: u32) {
+        let Some(Command::Running { pid, kept, .. }) = self.commands.get(&command) else { return };
+        if let Some(label) = kept.as_ref().map(|kept| kept.label).filter(|label| *label != 0) {
+            let (census, launcher) = (&self.census, self.launcher_pid);
+            let is_sure = census.kill_tree(label, launcher, FEW_LOOKS);
+            if !is_sure && self.frozen_since.is_none() {
+                self.freezer.while_still(|| census.kill_tree(label, launcher, MOST_LOOKS));
+            }
+        }
+        // Its own group too, which is known even where the label is not.
+        signal_group(*pid, Signal::KILL.as_raw());
+    }
+
+    /// While all stands still, so does every command's time.
+    pub(super) fn nearest_deadline(&self) -> Option<Instant> {
+        if self.frozen_since.is_some() {
+            return None;
+        }
+        let deadline = |command: &Command| match command {
+            Command::Running { kept: Some(kept), .. } if !kept.timed_out => kept.deadline,
+            _ => None,
+        };
+        self.commands.values().filter_map(deadline).min()
+    }
+
+    pub(super) fn check_deadlines(&mut self) {
+        while self.nearest_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            let now = Instant::now();
+            let over = self.commands.iter_mut().find_map(|(id, command)| {
+                let kept = match command {
+                    Command::Running { kept: Some(kept), .. } => kept,
+                    _ => return None,
+                };
+                let is_over = !kept.timed_out && kept.deadline.is_some_and(|deadline| deadline <= now);
+                is_over.then(|| {
+                    kept.timed_out = true;
+                    *id
+                })
+            });
+            let Some(command) = over else { return };
+            self.kill_tree(command);
+        }
+    }
+
+    pub(super) fn freeze(&mut self, on: bool) -> io::Result<()> {
+        match (on, self.frozen_since) {
+            (true, None) => {
+                self.freezer.freeze(&self.census, self.launcher_pid)?;
+                self.frozen_since = Some(Instant::now());
+            }
+            (false, Some(since)) => {
+                self.freezer.thaw(&self.census)?;
+                let stood_still = since.elapsed();
+                for kept in self.commands.values_mut().filter_map(Command::kept) {
+                    kept.deadline = kept.deadline.map(|deadline| deadline + stood_still);
+                }
+                self.frozen_since = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// For the host to hold: with it, the end of the room does not wait for the disk.
+pub(super) fn root_directory() -> Option<OwnedFd> {
+    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
