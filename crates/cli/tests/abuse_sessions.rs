@@ -333,3 +333,24 @@ fn compiled(user: &User, name: &str, text: &str) -> Option<std::path::PathBuf> {
     set_mode(&program, 0o755);
     Some(program)
 }
+
+/// On the disk a room's root is nobody: a setuid file of its own would make nobody of whoever could start it there.
+#[test]
+fn a_setuid_file_of_the_rooms_root_is_not_one_of_the_hosts() {
+    use std::os::unix::fs::MetadataExt;
+    as_root(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        let plant =
+            json!({"command": "cp /usr/bin/id /var/planted; chmod 4755 /var/planted", "user": "root"});
+        assert_eq!(session.run(plant).await.exit_code, 0);
+        let layer = server.state().join("layers").join(&session.id);
+        for path in [layer.clone(), layer.join("work"), layer.join("fs"), layer.join("fs/var/planted")] {
+            let meta = std::fs::symlink_metadata(&path).expect("it is on the disk");
+            assert!(meta.uid() != 0 && meta.gid() != 0, "{} belongs to {}", path.display(), meta.uid());
+        }
+        // And it is the room's root's own in the next room too.
+        session.stop().await;
+        assert_eq!(session.says("stat -c '%u %a' /var/planted").await, "0 4755\n");
+    });
+}
