@@ -154,7 +154,7 @@ fn workspace(text: &str) -> Result<Workspace, RoomError> {
     Ok(Workspace { source, read_only })
 }
 
-fn host_mount(text: &str) -> Result<HostMount, RoomError> {
+pub(crate) fn host_mount(text: &str) -> Result<HostMount, RoomError> {
     let (path, place) = text.split_once(':').unwrap_or((text, text));
     let mount = HostMount { source: host_path("path", path)?, target: PathBuf::from(place) };
     workroom_room::check_host_mount(&mount)?;

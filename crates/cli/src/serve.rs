@@ -15,7 +15,7 @@ use tracing::level_filters::LevelFilter;
 use workroom_engine::{Engine, EngineConfig};
 use workroom_room::Spawner;
 use workroom_server::{Listeners, ServerConfig};
-use workroom_types::{HostMount, RoomError, parse_bytes, parse_cpus, parse_duration};
+use workroom_types::{RoomError, parse_bytes, parse_cpus, parse_duration};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:7300";
 
@@ -208,14 +208,8 @@ fn engine_config(mut engine: EngineConfig, defaults: &ServeDefaults) -> Result<E
 }
 
 fn mount(text: &str) -> Result<(PathBuf, PathBuf), String> {
-    let (path, place) = text.split_once(':').unwrap_or((text, text));
-    let wrong = |reason: String| format!("the configuration's serve.ro \"{text}\" cannot be used: {reason}");
-    let source = std::fs::canonicalize(path).map_err(|error| wrong(error.to_string()))?;
-    if source == Path::new("/") {
-        return Err(wrong("it is the whole machine; name what rooms may see".to_owned()));
-    }
-    let mount = HostMount { source, target: PathBuf::from(place) };
-    workroom_room::check_host_mount(&mount).map_err(|error| wrong(error.to_string()))?;
+    let mount = crate::plan::host_mount(text)
+        .map_err(|error| format!("the configuration's serve.ro \"{text}\" cannot be used: {error}"))?;
     Ok((mount.source, mount.target))
 }
 

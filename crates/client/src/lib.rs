@@ -32,7 +32,6 @@ pub use endpoint::Endpoint;
 pub use error::ClientError;
 pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
-pub use server::Capabilities;
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
 

@@ -2,22 +2,7 @@
 
 use crate::ClientError;
 use crate::call::{Call, Client};
-use crate::types::Enforced;
-use serde::{Deserialize, Serialize};
-
-/// What a server can do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Capabilities {
-    pub version: String,
-    /// `root` or `rootless`.
-    pub privilege: String,
-    /// By layer, how it is enforced in a room of the default policy.
-    pub enforced: Enforced,
-    /// How a command's tree is ended: `cgroup` or `label`.
-    pub tree_kill: String,
-    /// How a session is paused: `cgroup` or `signals`.
-    pub freezer: String,
-}
+use crate::types::Capabilities;
 
 impl Client {
     pub async fn capabilities(&self) -> Result<Capabilities, ClientError> {

@@ -43,9 +43,9 @@ use tokio::sync::{mpsc, oneshot};
 use workroom_room::Spawner;
 use workroom_store::{Change, Outcome, Store, StoreError};
 use workroom_types::{
-    AppendEvent, Caller, CreateSession, CreateToken, ExecRequest, ExecResult, JournalEntry, JournalPage,
-    ListSessions, NewToken, PrivateFiles, Problem, ProblemCode, ProcessList, ResolveSession, Resolved,
-    Session, SessionPage, Timestamp, TokenList, TokenScope, UpdateSession,
+    AppendEvent, Caller, Capabilities, CreateSession, CreateToken, ExecRequest, ExecResult, JournalEntry,
+    JournalPage, ListSessions, NewToken, PrivateFiles, Problem, ProblemCode, ProcessList, ResolveSession,
+    Resolved, Session, SessionPage, Timestamp, TokenList, TokenScope, UpdateSession,
 };
 
 /// The server's one way to everything below it. Cheap to clone.
@@ -140,6 +140,7 @@ fn storage(error: StoreError) -> Problem {
 impl Engine {
     /// Opens the state directory, takes up the rooms that an earlier server left, and is ready.
     pub async fn open(config: EngineConfig, spawner: Spawner) -> Result<Engine, Problem> {
+        validate::policy(&config.policy)?;
         let state = StateDir::open(&config.state)?;
         let store = Store::open(state.root()).await.map_err(storage)?;
         let access = Access::open(&store, state.root()).await?;
@@ -526,20 +527,6 @@ async fn blocking<T: Send + 'static>(
         Ok(done) => done,
         Err(_) => Err(Problem::new(ProblemCode::ShuttingDown, "the server is on its way down", "try again")),
     }
-}
-
-/// What this server can do.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Capabilities {
-    pub version: String,
-    /// `root` or `rootless`.
-    pub privilege: String,
-    /// By layer, how it is enforced in a room of the default policy.
-    pub enforced: workroom_types::Enforced,
-    /// How a command's tree is ended: `cgroup` or `label`.
-    pub tree_kill: String,
-    /// How a session is paused: `cgroup` or `signals`.
-    pub freezer: String,
 }
 
 /// Numbers for `/metrics`, as they are now.

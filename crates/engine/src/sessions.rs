@@ -5,7 +5,7 @@ use crate::idempotency::intent;
 use crate::room::Room;
 use crate::shared::Shared;
 use crate::state_dir::random_u32;
-use crate::{Capabilities, Permit, storage, validate};
+use crate::{Permit, storage, validate};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use workroom_store::{Change, Outcome, SessionFilter, SessionRow};
 use workroom_types::{
-    Caller, Counters, CreateSession, Enforced, ListSessions, Problem, ProblemCode, ResolveMode,
+    Caller, Capabilities, Counters, CreateSession, Enforced, ListSessions, Problem, ProblemCode, ResolveMode,
     ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
 };
 
@@ -202,7 +202,7 @@ fn new_row(
         enforced: Enforced::default(),
         counters: Counters::default(),
     };
-    Ok(SessionRow { session, place, room: None, waiting: false })
+    Ok(SessionRow { session, place, waiting: false })
 }
 
 enum Recorded {

@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
     pub(crate) shutting_down: AtomicBool,
-    pub(crate) capabilities: tokio::sync::OnceCell<crate::Capabilities>,
+    pub(crate) capabilities: tokio::sync::OnceCell<workroom_types::Capabilities>,
     /// Makers of sessions under the same key wait for each other here.
     makers: [tokio::sync::Mutex<()>; 64],
     owners: Mutex<HashMap<String, Handle>>,

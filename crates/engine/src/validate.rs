@@ -116,7 +116,7 @@ pub(crate) fn channel(channel: Option<&Channel>, thread: Option<&str>) -> Result
     }
 }
 
-fn policy(policy: &Policy) -> Result<(), Problem> {
+pub(crate) fn policy(policy: &Policy) -> Result<(), Problem> {
     if let Some(memory) = policy.memory.filter(|memory| *memory < LEAST_MEMORY) {
         return Err(Problem::invalid(
             format!("a memory limit of {memory} bytes is too little for any program"),

@@ -3,7 +3,6 @@
 use crate::schema_rules;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use workroom_types::{ExecChunk, Problem};
 
@@ -279,22 +278,6 @@ pub(crate) struct EventParams {
 pub(crate) struct Status {
     #[schema(example = "ok")]
     status: String,
-}
-
-/// What this server can do.
-#[derive(ToSchema)]
-#[schema(as = Capabilities)]
-#[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct CapabilitiesBody {
-    version: String,
-    /// `root` or `rootless`.
-    privilege: String,
-    /// By layer, how it is enforced in a room of the default policy.
-    enforced: BTreeMap<String, Value>,
-    /// How a command's tree is ended: `cgroup` or `label`.
-    tree_kill: String,
-    /// How a session is paused: `cgroup` or `signals`.
-    freezer: String,
 }
 
 #[cfg(test)]

@@ -176,6 +176,6 @@ fn create(number: i64) -> Vec<Change> {
         enforced: Enforced::default(),
         counters: Counters::default(),
     };
-    let row = SessionRow { session, place: None, room: None, waiting: false };
+    let row = SessionRow { session, place: None, waiting: false };
     vec![Change::InsertSession { row }, entry(number)]
 }

@@ -118,8 +118,8 @@ async fn insert_session(
 ) -> Result<Outcome, StoreError> {
     let session = &row.session;
     let inserted = sqlx::query(
-        "INSERT INTO sessions (id, owner, key, place, state, grp, created, gone, waiting, room, doc) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING",
+        "INSERT INTO sessions (id, owner, key, place, state, grp, created, gone, waiting, doc) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING",
     )
     .bind(session.id.as_str())
     .bind(session.owner.as_str())
@@ -130,7 +130,6 @@ async fn insert_session(
     .bind(session.created.0)
     .bind(gone(session.state))
     .bind(i64::from(row.waiting))
-    .bind(row.room.as_deref())
     .bind(as_json(session)?)
     .execute(&mut *connection)
     .await?;
@@ -163,8 +162,8 @@ async fn save_session(connection: &mut SqliteConnection, row: &SessionRow) -> Re
     let session = &row.session;
     let deleted = session.state == SessionState::Deleted;
     let saved = sqlx::query(
-        "UPDATE sessions SET key = $4, place = $5, state = $6, grp = $7, gone = $8, waiting = $9, room = $10, \
-         doc = $11 WHERE id = $1 AND owner = $2 AND created = $3 AND gone = 0",
+        "UPDATE sessions SET key = $4, place = $5, state = $6, grp = $7, gone = $8, waiting = $9, \
+         doc = $10 WHERE id = $1 AND owner = $2 AND created = $3 AND gone = 0",
     )
     .bind(session.id.as_str())
     .bind(session.owner.as_str())
@@ -175,7 +174,6 @@ async fn save_session(connection: &mut SqliteConnection, row: &SessionRow) -> Re
     .bind(session.group.as_deref())
     .bind(gone(session.state))
     .bind(i64::from(row.waiting))
-    .bind(row.room.as_deref())
     .bind(as_json(session)?)
     .execute(&mut *connection)
     .await?;

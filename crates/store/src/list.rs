@@ -49,14 +49,14 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
     // that are asked for. CROSS JOIN keeps SQLite from turning the two around.
     let id = match &filter.label {
         None => {
-            question.sql.push_str(
-                "SELECT t.doc, t.place, t.room, t.waiting, t.created, t.id FROM sessions t WHERE 1 = 1",
-            );
+            question
+                .sql
+                .push_str("SELECT t.doc, t.place, t.waiting, t.created, t.id FROM sessions t WHERE 1 = 1");
             "t.id"
         }
         Some((key, value)) => {
             question.sql.push_str(
-                "SELECT s.doc, s.place, s.room, s.waiting, s.created, s.id \
+                "SELECT s.doc, s.place, s.waiting, s.created, s.id \
                  FROM labels t CROSS JOIN sessions s WHERE s.id = t.session",
             );
             question.and_text("t.key", key);
@@ -126,7 +126,7 @@ mod tests {
             enforced: Enforced::default(),
             counters: Counters::default(),
         };
-        SessionRow { session, place: None, room: None, waiting: false }
+        SessionRow { session, place: None, waiting: false }
     }
 
     fn filters() -> Vec<SessionFilter> {

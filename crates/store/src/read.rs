@@ -12,7 +12,7 @@ use workroom_types::{JournalEntry, SessionState, Timestamp};
 impl Store {
     /// In whatever state it is, deleted too.
     pub async fn session(&self, id: &str) -> Result<Option<SessionRow>, StoreError> {
-        let row = sqlx::query("SELECT doc, place, room, waiting, created, id FROM sessions WHERE id = $1")
+        let row = sqlx::query("SELECT doc, place, waiting, created, id FROM sessions WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await?;
@@ -22,7 +22,7 @@ impl Store {
     /// The session that an owner calls by this key. Deleted ones have none.
     pub async fn session_by_key(&self, owner: &str, key: &str) -> Result<Option<SessionRow>, StoreError> {
         let row = sqlx::query(
-            "SELECT doc, place, room, waiting, created, id FROM sessions WHERE owner = $1 AND key = $2",
+            "SELECT doc, place, waiting, created, id FROM sessions WHERE owner = $1 AND key = $2",
         )
         .bind(owner)
         .bind(key)
@@ -33,7 +33,7 @@ impl Store {
 
     /// The session of this place. Deleted ones have none.
     pub async fn session_by_place(&self, place: &str) -> Result<Option<SessionRow>, StoreError> {
-        let row = sqlx::query("SELECT doc, place, room, waiting, created, id FROM sessions WHERE place = $1")
+        let row = sqlx::query("SELECT doc, place, waiting, created, id FROM sessions WHERE place = $1")
             .bind(place)
             .fetch_optional(&self.readers)
             .await?;
@@ -215,11 +215,11 @@ fn corrupt(what: String) -> StoreError {
 fn session_row(row: &SqliteRow) -> Result<SessionRow, StoreError> {
     let doc: &str = row.try_get(0)?;
     let session = serde_json::from_str(doc).map_err(|error| {
-        let id: String = row.try_get(5).unwrap_or_default();
+        let id: String = row.try_get(4).unwrap_or_default();
         corrupt(format!("session {id} cannot be read: {error}"))
     })?;
-    let waiting: i64 = row.try_get(3)?;
-    Ok(SessionRow { session, place: row.try_get(1)?, room: row.try_get(2)?, waiting: waiting != 0 })
+    let waiting: i64 = row.try_get(2)?;
+    Ok(SessionRow { session, place: row.try_get(1)?, waiting: waiting != 0 })
 }
 
 fn journal_entry(row: &SqliteRow) -> Result<JournalEntry, StoreError> {

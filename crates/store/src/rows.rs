@@ -9,8 +9,6 @@ pub struct SessionRow {
     pub session: Session,
     /// What find-or-create finds it by; unique among sessions that are not deleted.
     pub place: Option<String>,
-    /// The engine's own record of the live room: opaque here.
-    pub room: Option<String>,
     pub waiting: bool,
 }
 

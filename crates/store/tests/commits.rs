@@ -15,7 +15,6 @@ async fn what_was_acknowledged_is_there_after_a_store_that_was_never_closed() {
     row.session.key = Some("my key".into());
     row.session.labels.insert("env".into(), "prod".into());
     row.place = Some("group/channel".into());
-    row.room = Some("{\"pid\":1}".into());
     row.waiting = true;
     let token = TokenRow {
         info: TokenInfo {

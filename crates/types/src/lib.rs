@@ -1,6 +1,7 @@
 //! Specs, layers, reports and error codes: the words every other crate speaks.
 #![forbid(unsafe_code)]
 
+mod capabilities;
 mod error;
 mod exec;
 mod journal;
@@ -13,6 +14,7 @@ mod spec;
 mod time;
 mod token;
 
+pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
 pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo, ProcessList};
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};

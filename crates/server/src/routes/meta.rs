@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::call::Call;
-use crate::openapi::{CapabilitiesBody, Status};
+use crate::openapi::Status;
 use crate::reply::{Answer, JSON, Reply};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use workroom_types::{Problem, ProblemCode};
     path = "/v1/capabilities",
     tag = "server",
     operation_id = "capabilities",
-    responses((status = 200, description = "Found by building a room once", body = CapabilitiesBody)),
+    responses((status = 200, description = "Found by building a room once", body = workroom_types::Capabilities)),
 )]
 pub(crate) async fn capabilities(call: Call) -> Answer {
     call.no_query()?;

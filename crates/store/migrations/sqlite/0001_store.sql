@@ -14,7 +14,6 @@ CREATE TABLE sessions (
     gone       BIGINT NOT NULL,
     deleted_at BIGINT,
     waiting    BIGINT NOT NULL,
-    room       TEXT,
     doc        TEXT   NOT NULL
 );
 -- A NULL is equal to nothing: sessions without a key or a place, and deleted ones, never collide.

@@ -68,7 +68,7 @@ pub fn session(id: &str) -> SessionRow {
         enforced: Enforced::default(),
         counters: Counters::default(),
     };
-    SessionRow { session, place: None, room: None, waiting: false }
+    SessionRow { session, place: None, waiting: false }
 }
 
 pub fn insert(row: SessionRow) -> Change {
