@@ -44,6 +44,7 @@ impl Rooms {
             network: Network::None,
             workspace: None,
             layer: None,
+            lowers: Vec::new(),
             mounts: Vec::new(),
             lifetime,
             require: LayerSet::EMPTY,

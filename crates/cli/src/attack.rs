@@ -287,6 +287,7 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         network: Network::None,
         workspace: None,
         layer: None,
+        lowers: Vec::new(),
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
         lifetime: Lifetime::Connection,
         require: LayerSet::EMPTY,

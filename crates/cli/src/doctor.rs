@@ -60,6 +60,7 @@ fn try_room() -> Result<Enforced, RoomError> {
         network: Network::None,
         workspace: None,
         layer: None,
+        lowers: Vec::new(),
         mounts: Vec::new(),
         lifetime: Lifetime::Connection,
         require: Default::default(),

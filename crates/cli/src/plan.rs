@@ -57,6 +57,7 @@ impl Plan {
             network: Network::None,
             workspace,
             layer: None,
+            lowers: Vec::new(),
             mounts,
             lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,

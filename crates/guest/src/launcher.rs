@@ -45,7 +45,8 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
         return 1;
     }
     let mut has_session = false;
-    while let Ok(Received::Message(ToLauncher::Launch { command, spec }, fds)) = channel.receive() {
+    while let Ok(Received::Message(message, fds)) = channel.receive() {
+        let ToLauncher::Launch { command, spec } = message else { continue };
         // One session for all commands, without a terminal: for the first one, since a room may have none.
         if !std::mem::replace(&mut has_session, true) {
             let _ = rustix::process::setsid();

@@ -284,6 +284,7 @@ impl Pid1 {
             ToGuest::Run { command, spec, output, timeout_ms, memo } => {
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
             }
+            ToGuest::Clerk => drop(fds),
             ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
             ToGuest::Ask { request, question } => {
                 let (answer, fds) = self.answer(&question);
@@ -344,7 +345,7 @@ impl Pid1 {
         // A launcher that is gone is dealt with when it is reaped, and this command with it.
         let launch = ToLauncher::Launch { command, spec };
         let _ = self.launcher.send(&launch, stdio);
-        let ToLauncher::Launch { spec, .. } = launch;
+        let ToLauncher::Launch { spec, .. } = launch else { return };
         self.commands.insert(command, Command::Launching { since, spec, master, signals: Vec::new(), kept });
     }
 
@@ -376,6 +377,7 @@ impl Pid1 {
                 self.ended = true;
                 self.host.tell(FromGuest::Failed { error }, Vec::new())?;
             }
+            FromLauncher::Clerk { .. } => {}
             FromLauncher::Launched { command, pid, label } => self.launched(command, pid, label)?,
             FromLauncher::NotLaunched { command, error } => {
                 if let Some(Command::Launching { spec, .. }) = self.commands.get(&command) {

@@ -6,10 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod files;
+mod layers;
 mod messages;
 mod spool;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, try_receive_on, try_send_on};
+pub use files::{Failure, FromClerk, NewFile, ToClerk};
+pub use layers::{DiffRule, FromWorker, LayerTask, Stack, ToWorker};
 pub use messages::{
     Answer, FromGuest, FromLauncher, FromSpawner, LaunchError, LaunchStage, OutputRule, Question, ToGuest,
     ToLauncher, ToSpawner,

@@ -16,6 +16,9 @@ pub enum ToSpawner {
     Remove { job: u64, path: PathBuf },
     /// Remove what rooms that are gone have left among the machine's cgroups.
     Sweep,
+    /// Look into layers. Beside it: the worker's end of a channel, then what the task says. A worker that cannot be
+    /// made is one that hangs up.
+    Work(Box<crate::LayerTask>),
 }
 
 /// Spawner to host.
@@ -75,6 +78,9 @@ pub enum ToGuest {
         request: u32,
         question: Question,
     },
+    /// Start a clerk for the host's file work. Beside it: the clerk's end of a channel. A clerk that cannot be started
+    /// is one that hangs up.
+    Clerk,
 }
 
 /// How much of a command's output is kept.
@@ -177,7 +183,12 @@ pub enum FromGuest {
 /// Guest to launcher. Beside it: stdin, stdout, stderr.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToLauncher {
-    Launch { command: u32, spec: CommandSpec },
+    Launch {
+        command: u32,
+        spec: CommandSpec,
+    },
+    /// Beside it, in place of the stdio: the clerk's channel.
+    Clerk,
 }
 
 /// Launcher to guest.
@@ -199,6 +210,10 @@ pub enum FromLauncher {
     NotLaunched {
         command: u32,
         error: LaunchError,
+    },
+    /// A clerk runs, and is none of the room's own processes.
+    Clerk {
+        pid: i32,
     },
 }
 

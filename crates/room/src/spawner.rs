@@ -135,6 +135,7 @@ impl Spawner {
                         self.remove(template, job, &path)?
                     }
                     Received::Message(ToSpawner::Sweep, _) => self.sweep(template),
+                    Received::Message(ToSpawner::Work(_), fds) => drop(fds),
                     Received::Closed => return Ok(()),
                 }
             }

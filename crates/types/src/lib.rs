@@ -4,12 +4,15 @@
 mod capabilities;
 mod error;
 mod exec;
+mod files;
 mod journal;
 mod layer;
+mod path;
 mod problem;
 mod quantity;
 mod report;
 mod session;
+mod snapshots;
 mod spec;
 mod time;
 mod token;
@@ -17,14 +20,26 @@ mod token;
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
 pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo, ProcessList};
+pub use files::{
+    ApplyPatch, ArchiveCaps, ArchiveFormat, Deleted, DiskUse, EditFile, Edited, FileContent, FileInfo,
+    FileKind, FileList, FilePath, Imported, ListFiles, MakeDirectory, PatchChange, PatchHunk, Patched,
+    PatchedFile, ReadFile, SearchFiles, SearchMatch, SearchResult, Stripped, Transfer, Uploaded,
+    UploadedFiles, WatchEvent, WatchKind,
+};
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
+pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use problem::{Problem, ProblemCode};
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
 pub use report::{Exit, ExitReport, RunReport, Usage};
 pub use session::{
     Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,
     Session, SessionPage, SessionState, UpdateSession,
+};
+pub use snapshots::{
+    BASELINE, Diff, DiffEntry, DiffKind, DiffQuery, Digest, Fork, ForkSession, Forks, Garbage, Lineage,
+    LineageNode, MergeConflict, MergeSession, MergeSide, Merged, NOW, ResetSession, Snapshot, SnapshotList,
+    TakeSnapshot,
 };
 pub use spec::{
     AGENT_ID, CommandSpec, HostMount, LAYER_ID, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize,

@@ -25,6 +25,27 @@ pub enum ProblemCode {
     OutcomeUnknown,
     BodyTooLarge,
     UnsupportedMediaType,
+    /// A path of a room that leaves the workspace.
+    PathOutsideWorkspace,
+    /// What is to be made is there.
+    AlreadyExists,
+    /// It is a directory, and a file was meant; or the other way round; or it is neither.
+    WrongKind,
+    /// It is not as the caller knew it.
+    PreconditionFailed,
+    RangeNotSatisfiable,
+    /// Too large for an answer in one piece.
+    FileTooLarge,
+    /// What an edit is to replace is not there, or is there more than once.
+    EditMismatch,
+    /// A hunk of a patch has no place; `report` says which and where it nearly has.
+    PatchFailed,
+    /// An archive holds what is not taken in, or is broken; nothing of it was kept.
+    ArchiveRefused,
+    /// Two sides have changed the same; `report` says what.
+    MergeConflict,
+    /// Processes run that would have to end for this.
+    Busy,
     /// A quota or a rate; `limit` names it.
     LimitExceeded,
     /// The room ended while something was still asked of it.
@@ -50,7 +71,14 @@ impl ProblemCode {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
+            Self::PathOutsideWorkspace => 400,
             Self::WrongState | Self::OutcomeUnknown => 409,
+            Self::AlreadyExists | Self::WrongKind | Self::EditMismatch => 409,
+            Self::MergeConflict | Self::Busy => 409,
+            Self::PreconditionFailed => 412,
+            Self::FileTooLarge => 413,
+            Self::RangeNotSatisfiable => 416,
+            Self::PatchFailed | Self::ArchiveRefused => 422,
             Self::RoomGone => 410,
             Self::BodyTooLarge => 413,
             Self::UnsupportedMediaType => 415,
@@ -74,6 +102,17 @@ impl ProblemCode {
             Self::OutcomeUnknown => "Outcome unknown",
             Self::BodyTooLarge => "Body too large",
             Self::UnsupportedMediaType => "Unsupported media type",
+            Self::PathOutsideWorkspace => "Path outside the workspace",
+            Self::AlreadyExists => "Already exists",
+            Self::WrongKind => "Wrong kind of file",
+            Self::PreconditionFailed => "Precondition failed",
+            Self::RangeNotSatisfiable => "Range not satisfiable",
+            Self::FileTooLarge => "File too large",
+            Self::EditMismatch => "Edit does not match",
+            Self::PatchFailed => "Patch does not apply",
+            Self::ArchiveRefused => "Archive refused",
+            Self::MergeConflict => "Merge conflict",
+            Self::Busy => "Busy",
             Self::LimitExceeded => "Limit exceeded",
             Self::RoomGone => "Room gone",
             Self::LayerMissing => "Layer missing",
@@ -109,6 +148,10 @@ pub struct Problem {
     /// Seconds until another try makes sense; also in the `Retry-After` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
+    /// What each part of the request came to, where one sentence cannot say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub report: Option<serde_json::Value>,
 }
 
 impl Problem {
@@ -123,6 +166,7 @@ impl Problem {
             state: None,
             limit: None,
             retry_after: None,
+            report: None,
         }
     }
 

@@ -134,6 +134,9 @@ pub struct RoomSpec {
     /// A directory of the host with `fs/` and `work/` in it, to which everything that the room writes goes; in
     /// memory, without.
     pub layer: Option<PathBuf>,
+    /// Layers between the template and `layer`, the lowest first; each a directory of the host with `fs/` in it. Only
+    /// with `layer`.
+    pub lowers: Vec<PathBuf>,
     pub mounts: Vec<HostMount>,
     pub lifetime: Lifetime,
     /// Layers that must hold although they are not required by default.

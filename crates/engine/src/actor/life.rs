@@ -293,6 +293,7 @@ pub(crate) fn room_spec(
         network: Network::None,
         workspace: None,
         layer: Some(layer),
+        lowers: Vec::new(),
         mounts: mounts.collect(),
         lifetime: Lifetime::Durable,
         require: validate::layers(&policy.require)?,
