@@ -201,6 +201,8 @@ fn new_row(
         keep_alive: request.keep_alive.unwrap_or(false),
         enforced: Enforced::default(),
         counters: Counters::default(),
+        reset_count: 0,
+        parent: None,
     };
     Ok(SessionRow { session, place, waiting: false })
 }

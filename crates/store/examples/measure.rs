@@ -175,6 +175,8 @@ fn create(number: i64) -> Vec<Change> {
         keep_alive: false,
         enforced: Enforced::default(),
         counters: Counters::default(),
+        reset_count: 0,
+        parent: None,
     };
     let row = SessionRow { session, place: None, waiting: false };
     vec![Change::InsertSession { row }, entry(number)]

@@ -3,6 +3,7 @@
 use crate::chain::hex;
 use crate::error::StoreError;
 use crate::heads::{Draft, Heads};
+use crate::layers;
 use crate::rows::{Change, Outcome, SessionRow, TokenRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
@@ -16,11 +17,15 @@ pub(crate) async fn apply(
     match change {
         Change::InsertSession { row } => return insert_session(connection, heads, row).await,
         Change::SaveSession { row } => save_session(connection, row).await?,
-        Change::DeleteSession { id, at } => delete_session(connection, id, *at).await?,
+        Change::DeleteSession { id, at } => {
+            layers::drop_all(connection, id).await?;
+            delete_session(connection, id, *at).await?;
+        }
         Change::PurgeSession { id } => {
             // What this transaction has appended so far goes with it.
             heads.write(connection).await?;
             heads.forget(id);
+            layers::drop_all(connection, id).await?;
             for statement in [
                 "DELETE FROM checkpoints WHERE session = $1",
                 "DELETE FROM heads WHERE session = $1",
@@ -35,6 +40,12 @@ pub(crate) async fn apply(
             let draft = Draft { session, at: *at, actor, kind, body };
             return Ok(Outcome::Entry(heads.append(connection, draft).await?));
         }
+        Change::PutStack { session, stack } => layers::put_stack(connection, session, stack).await?,
+        Change::PutSnapshot { session, row } => layers::put_snapshot(connection, session, row).await?,
+        Change::MeasureSnapshot { session, name, size, entries } => {
+            layers::measure_snapshot(connection, session, name, (*size, *entries)).await?
+        }
+        Change::DropSnapshot { session, name } => layers::drop_snapshot(connection, session, name).await?,
         Change::PutToken { row } => put_token(connection, row).await?,
         Change::DeleteToken { id } => {
             sqlx::query("DELETE FROM tokens WHERE id = $1").bind(id.as_str()).execute(connection).await?;

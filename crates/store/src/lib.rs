@@ -15,6 +15,7 @@ mod batch;
 mod chain;
 mod error;
 mod heads;
+mod layers;
 mod layout;
 mod list;
 mod read;
@@ -25,6 +26,7 @@ mod store;
 mod verify;
 
 pub use error::{StoreError, StoreErrorKind};
+pub use layers::{SessionStack, SnapshotRow};
 pub use rows::{Change, Counters, IdempotencyRow, Outcome, SessionFilter, SessionRow, TokenRow};
 pub use scribe::Settings;
 pub use store::Store;

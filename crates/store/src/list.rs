@@ -125,6 +125,8 @@ mod tests {
             keep_alive: false,
             enforced: Enforced::default(),
             counters: Counters::default(),
+            reset_count: 0,
+            parent: None,
         };
         SessionRow { session, place: None, waiting: false }
     }

@@ -108,7 +108,6 @@ impl Store {
         rows.iter().map(journal_entry).collect()
     }
 
-    /// All journals, or those of one owner's sessions, behind `after_position`, in the order of writing.
     /// The last entries of one kind in a session's journal, the newest first.
     pub async fn journal_last(
         &self,
@@ -128,6 +127,7 @@ impl Store {
         rows.iter().map(journal_entry).collect()
     }
 
+    /// All journals, or those of one owner's sessions, behind `after_position`, in the order of writing.
     pub async fn journal_all(
         &self,
         owner: Option<&str>,

@@ -1,5 +1,6 @@
 //! What the store holds and what can be done to it: rows, filters, changes and their outcomes.
 
+use crate::layers::{SessionStack, SnapshotRow};
 use serde_json::Value;
 use workroom_types::{JournalEntry, Session, SessionState, Timestamp, TokenInfo};
 
@@ -74,6 +75,27 @@ pub enum Change {
         actor: String,
         kind: String,
         body: Value,
+    },
+    /// What a session that is there is made of.
+    PutStack {
+        session: String,
+        stack: SessionStack,
+    },
+    /// A snapshot of a session that is there; one of that name is replaced.
+    PutSnapshot {
+        session: String,
+        row: SnapshotRow,
+    },
+    /// How large a snapshot is, which is found out after it was made.
+    MeasureSnapshot {
+        session: String,
+        name: String,
+        size: u64,
+        entries: u64,
+    },
+    DropSnapshot {
+        session: String,
+        name: String,
     },
     PutToken {
         row: TokenRow,

@@ -167,6 +167,12 @@ pub struct Session {
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, Object>))]
     pub enforced: Enforced,
     pub counters: Counters,
+    /// How often its files were put back to an earlier moment.
+    #[serde(default)]
+    pub reset_count: u64,
+    /// The session that it was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
 }
 
 /// What a caller says about a session to be.

@@ -25,9 +25,9 @@ pub struct Snapshot {
     pub created: Timestamp,
     /// The snapshot that the session stood on when this one was taken.
     pub parent: Option<String>,
-    /// Bytes and entries that it has beyond its parent.
-    pub size: u64,
-    pub entries: u64,
+    /// Bytes and entries that it has beyond what the session stood on; null until they are counted, a moment later.
+    pub size: Option<u64>,
+    pub entries: Option<u64>,
     /// Layers that it is made of.
     pub layers: u32,
     /// How long the processes of the room stood still for it.

@@ -67,6 +67,8 @@ pub fn session(id: &str) -> SessionRow {
         keep_alive: false,
         enforced: Enforced::default(),
         counters: Counters::default(),
+        reset_count: 0,
+        parent: None,
     };
     SessionRow { session, place: None, waiting: false }
 }
