@@ -88,7 +88,7 @@ impl Access {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).contains_key(id)
     }
 
-    fn insert(&self, row: TokenRow) {
+    pub(crate) fn insert(&self, row: TokenRow) {
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(row.info.id.clone(), row);
     }
 
@@ -122,7 +122,7 @@ impl Access {
         Caller { name: format!("local:{uid}"), scope, read_only: false }
     }
 
-    /// Makes a token. `session_owner`: of the session that it is for. `also` is recorded with it.
+    /// Makes a token and records it. `session_owner`: of the session that it is for. `also` is recorded with it.
     pub(crate) async fn create(
         &self,
         store: &Store,
@@ -131,6 +131,21 @@ impl Access {
         session_owner: Option<String>,
         also: impl FnOnce(&str) -> Option<Change>,
     ) -> Result<NewToken, Problem> {
+        let (row, token) = self.mint(caller, request, session_owner)?;
+        let mut changes = vec![Change::PutToken { row: row.clone() }];
+        changes.extend(also(&row.info.id));
+        store.commit(changes).await.map_err(storage)?;
+        self.insert(row);
+        Ok(token)
+    }
+
+    /// Makes a token that counts once it is recorded and inserted.
+    pub(crate) fn mint(
+        &self,
+        caller: &Caller,
+        request: CreateToken,
+        session_owner: Option<String>,
+    ) -> Result<(TokenRow, NewToken), Problem> {
         validate::name(Some(&request.name))?;
         validate::foreign("owner", request.owner.as_deref())?;
         let (owner, session) = match request.scope {
@@ -174,11 +189,7 @@ impl Access {
                 .min(),
         };
         let row = TokenRow { info: info.clone(), secret_hash: hash(secret) };
-        let mut changes = vec![Change::PutToken { row: row.clone() }];
-        changes.extend(also(id));
-        store.commit(changes).await.map_err(storage)?;
-        self.insert(row);
-        Ok(NewToken { info, token: Some(text) })
+        Ok((row, NewToken { info, token: Some(text) }))
     }
 
     /// When the caller's own token ends: what it makes does not outlive it.

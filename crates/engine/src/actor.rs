@@ -3,8 +3,12 @@
 mod commands;
 mod expiry;
 mod life;
+mod past;
+mod relatives;
 
 pub(crate) use life::room_spec;
+pub(crate) use past::{Copying, Frozen, no_snapshot};
+pub(crate) use relatives::{ForkCost, Kept, MergePlan, NewForks};
 
 use crate::admission::Place;
 use crate::exec::{ExecPlan, Finished, Memo};
@@ -19,8 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use workroom_proto::SpoolReader;
-use workroom_store::{Change, SessionRow};
-use workroom_types::{Problem, ProblemCode, ProcessInfo, Session, SessionState, Timestamp, UpdateSession};
+use workroom_store::{Change, SessionRow, SessionStack};
+use workroom_types::{
+    Merged, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot, Timestamp, UpdateSession,
+};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
@@ -53,6 +59,48 @@ pub(crate) enum Ask {
     },
     Processes {
         reply: Reply<Vec<ProcessInfo>>,
+    },
+    Snapshot {
+        name: String,
+        actor: String,
+        copying: Option<Copying>,
+        intent: Option<Change>,
+        reply: Reply<Frozen<Snapshot>>,
+    },
+    DropSnapshot {
+        name: String,
+        actor: String,
+        reply: Reply<()>,
+    },
+    Reset {
+        to: String,
+        actor: String,
+        intent: Option<Change>,
+        reply: Reply<Session>,
+    },
+    SetBaseline {
+        actor: String,
+        reply: Reply<Session>,
+    },
+    BaselineDigest {
+        digest: String,
+        reply: Reply<()>,
+    },
+    Fork {
+        forks: NewForks,
+        actor: String,
+        copying: Option<Copying>,
+        reply: Reply<Frozen<ForkCost>>,
+    },
+    /// The files as they are, to be looked at.
+    Keep {
+        copying: Option<Copying>,
+        reply: Reply<Frozen<Kept>>,
+    },
+    Merge {
+        plan: Box<MergePlan>,
+        actor: String,
+        reply: Reply<Merged>,
     },
     /// It was never recorded: leave no trace of it.
     Abandon {
@@ -102,6 +150,8 @@ pub(crate) enum Beginning {
 pub(crate) struct Actor {
     shared: Arc<Shared>,
     row: SessionRow,
+    /// What its files are made of, once that was asked for.
+    stack: Option<SessionStack>,
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
@@ -134,8 +184,11 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     if let Err(there) = shared.register(&row.session.id, &handle) {
         return there;
     }
+    // A session that begins with a room is a new one.
+    let is_new = matches!(beginning, Beginning::Start { .. });
     let actor = Actor {
         shared: shared.clone(),
+        stack: is_new.then(|| SessionStack::new(&row.session.id)),
         row,
         snapshot,
         asks,
@@ -247,10 +300,44 @@ impl Actor {
                 let listed = self.processes().await;
                 let _ = reply.send(listed);
             }
+            Ask::Snapshot { name, actor, copying, intent, reply } => {
+                let done = self.snapshot((&name, &actor), copying, intent).await;
+                let _ = reply.send(done);
+            }
+            Ask::DropSnapshot { name, actor, reply } => {
+                let done = self.drop_snapshot(&name, &actor).await;
+                let _ = reply.send(done);
+            }
+            Ask::Reset { to, actor, intent, reply } => {
+                let done = self.reset(&to, &actor, intent).await;
+                let _ = reply.send(done.map(|()| self.seen()));
+            }
+            Ask::SetBaseline { actor, reply } => {
+                let done = self.set_baseline(&actor).await;
+                let _ = reply.send(done.map(|()| self.seen()));
+            }
+            Ask::BaselineDigest { digest, reply } => {
+                let done = self.keep_baseline_digest(digest).await;
+                let _ = reply.send(done);
+            }
+            Ask::Fork { forks, actor, copying, reply } => {
+                let done = self.fork(forks, &actor, copying).await;
+                let _ = reply.send(done);
+            }
+            Ask::Keep { copying, reply } => {
+                let done = self.keep(copying).await;
+                let _ = reply.send(done);
+            }
+            Ask::Merge { plan, actor, reply } => {
+                let done = self.merge(*plan, &actor).await;
+                self.publish();
+                let _ = reply.send(done);
+            }
             Ask::Abandon { reply } => {
                 self.end_room("the session was not made").await;
                 self.deleted = true;
-                self.shared.discard_files(&self.row.session.id);
+                self.shared.discard_private(&self.row.session.id);
+                self.shared.discard_layer(&self.row.session.id);
                 let _ = reply.send(Ok(()));
             }
         }

@@ -17,6 +17,8 @@ mod config;
 mod events;
 mod exec;
 mod idempotency;
+mod layers;
+mod past;
 mod private_files;
 mod reconcile;
 mod room;
@@ -26,6 +28,7 @@ mod spawner;
 mod state_dir;
 mod stream;
 mod validate;
+mod workers;
 
 pub use config::{EngineConfig, ExecDefaults, Quotas};
 

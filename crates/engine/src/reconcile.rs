@@ -2,7 +2,7 @@
 
 use crate::actor::{Ask, Beginning, spawn};
 use crate::idempotency::REMEMBERED_FOR;
-use crate::room::{Room, remove_room_dir};
+use crate::room::{Room, layer_of, remove_room_dir};
 use crate::shared::Shared;
 use crate::storage;
 use std::collections::{HashMap, HashSet};
@@ -30,11 +30,13 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
         shared.store.all_ids().await.map_err(storage)?.into_iter().collect();
     let mut with_room = HashSet::new();
     for (session, mut rooms) in rooms_by_session(&shared.state.rooms()) {
-        // The last one; any other was about to go.
+        // The last one on the session's own layer: any other was about to go, or was not to be yet.
+        let top = shared.stack_of(&session).await?.top;
         rooms.sort_by_key(|(number, _)| *number);
-        let newest = rooms.pop();
+        let on_top = |(_, dir): &(u64, PathBuf)| layer_of(dir).is_none_or(|layer| layer == top);
+        let chosen = rooms.iter().rposition(on_top).map(|at| rooms.remove(at));
         rooms.into_iter().for_each(|(_, dir)| end_stray(dir));
-        let Some((_, dir)) = newest else { continue };
+        let Some((_, dir)) = chosen else { continue };
         match shared.store.session(&session).await.map_err(storage)? {
             Some(row) if ids.contains_key(&session) => {
                 with_room.insert(session);
@@ -108,20 +110,22 @@ fn end_stray(dir: PathBuf) {
 
 /// Files of sessions that are not recorded, or are deleted, go to the trash.
 async fn discard_orphans(shared: &Shared) -> Result<(), Problem> {
-    for dir in [shared.state.layers(), shared.state.private()] {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            let Ok(id) = entry.file_name().into_string() else { continue };
-            // One that is being made is not recorded yet, and has an owner.
-            if shared.owner_of(&id).is_some() {
-                continue;
-            }
-            let row = shared.store.session(&id).await.map_err(storage)?;
-            let wanted = row.is_some_and(|row| row.session.state != SessionState::Deleted);
-            if !wanted && shared.owner_of(&id).is_none() {
-                tracing::info!(session = id, "files without a session: deleting them");
-                shared.discard_files(&id);
-            }
+    for entry in std::fs::read_dir(shared.state.private()).into_iter().flatten().flatten() {
+        let Ok(id) = entry.file_name().into_string() else { continue };
+        // One that is being made is not recorded yet, and has an owner.
+        if shared.owner_of(&id).is_some() {
+            continue;
         }
+        let row = shared.store.session(&id).await.map_err(storage)?;
+        let wanted = row.is_some_and(|row| row.session.state != SessionState::Deleted);
+        if !wanted && shared.owner_of(&id).is_none() {
+            tracing::info!(session = id, "private files without a session: deleting them");
+            shared.discard_private(&id);
+        }
+    }
+    for layer in shared.unused_layers().await? {
+        tracing::info!(layer, "a layer that nobody needs: deleting it");
+        shared.discard_layer(&layer);
     }
     Ok(())
 }

@@ -16,6 +16,9 @@ use workroom_types::{Enforced, Problem, ProblemCode, RoomError, RoomSpec};
 /// are milliseconds; this is for a machine that is in trouble.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The file in a room's directory that names the layer which the room writes to.
+const LAYER: &str = "layer";
+
 /// How long to wait for space in a guest's queue before looking again.
 const FULL_FOR: Duration = Duration::from_millis(1);
 
@@ -63,6 +66,8 @@ impl Room {
 
     async fn create_in(spawners: &Spawners, dir: &Path, spec: RoomSpec) -> Result<(Room, Enforced), Problem> {
         make_dir(dir).map_err(setup)?;
+        let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default();
+        std::fs::write(dir.join(LAYER), layer.as_encoded_bytes()).map_err(setup)?;
         let listener = workroom_room::bind_guest_socket(dir).map_err(setup)?;
         let (ours, theirs) = Channel::pair().map_err(setup)?;
         let process = spawners.create(spec, &[theirs.into_fd(), listener]).await?;
@@ -213,9 +218,15 @@ fn remove_groups(dir: &Path) {
     tokio::task::spawn_blocking(move || workroom_room::remove_groups(&[room]));
 }
 
+/// The layer that the room of a directory writes to; `None` where nothing says so.
+pub(crate) fn layer_of(dir: &Path) -> Option<String> {
+    std::fs::read_to_string(dir.join(LAYER)).ok().filter(|name| !name.is_empty())
+}
+
 /// Removes the directory of a room that is gone.
 pub(crate) fn remove_room_dir(dir: &Path) {
     let _ = std::fs::remove_file(dir.join("guest.sock"));
+    let _ = std::fs::remove_file(dir.join(LAYER));
     let _ = std::fs::remove_dir(dir);
 }
 

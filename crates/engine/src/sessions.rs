@@ -134,7 +134,7 @@ pub(crate) async fn create(
     {
         return Ok((current(shared, row), false));
     }
-    check_daily_quota(shared, &owner).await?;
+    check_daily_quota(shared, &owner, 1).await?;
     let starts = request.start.unwrap_or(true);
     let row = new_row(shared, owner, request, place_key)?;
     let made = if starts {
@@ -156,14 +156,14 @@ fn current(shared: &Shared, row: SessionRow) -> Session {
     shared.owner_of(&row.session.id).map_or_else(|| seen(row), |handle| handle.session())
 }
 
-async fn check_daily_quota(shared: &Shared, owner: &str) -> Result<(), Problem> {
+pub(crate) async fn check_daily_quota(shared: &Shared, owner: &str, more: u64) -> Result<(), Problem> {
     let quota = shared.config.quotas.created_per_user_per_day;
     if quota == 0 {
         return Ok(());
     }
     let since = Timestamp(Timestamp::now().0 - 24 * 3600 * 1000);
     let made = shared.store.created_since(owner, since).await.map_err(storage)?;
-    if made < quota {
+    if made + more <= quota {
         return Ok(());
     }
     let detail = format!("{made} sessions of {owner} were made within a day, which is the most");
@@ -205,6 +205,29 @@ fn new_row(
         parent: None,
     };
     Ok(SessionRow { session, place, waiting: false })
+}
+
+/// A session to be that goes on from another's files: of the same owner, with the same wishes, and no place of its own.
+pub(crate) fn fork_row(
+    shared: &Shared,
+    source: &Session,
+    name: Option<String>,
+) -> Result<SessionRow, Problem> {
+    let request = CreateSession {
+        name: Some(name.unwrap_or_else(|| source.name.clone())),
+        labels: source.labels.clone(),
+        template: Some(source.template.clone()),
+        policy: Some(source.policy.clone()),
+        ttl: source.ttl,
+        idle_timeout: source.idle_timeout,
+        on_expiry: Some(source.on_expiry),
+        keep_alive: Some(source.keep_alive),
+        group: source.group.clone(),
+        ..CreateSession::default()
+    };
+    let mut row = new_row(shared, source.owner.clone(), request, None)?;
+    row.session.parent = Some(source.id.clone());
+    Ok(row)
 }
 
 enum Recorded {
@@ -442,7 +465,7 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
     let layer = shared.state.layer(&row.session.id, shared.machine.is_root).map_err(|error| {
         Problem::new(ProblemCode::StorageUnavailable, format!("a room has no place: {error}"), "")
     })?;
-    let spec = room_spec(id, &row.session, layer, &shared.config.mounts, &shared.config.policy);
+    let spec = room_spec(id, &row.session, (layer, Vec::new()), &shared.config.mounts, &shared.config.policy);
     let made = match spec {
         Ok(spec) => Room::create(&shared.spawners, &shared.state.rooms(), spec).await,
         Err(problem) => Err(problem),
@@ -462,6 +485,7 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
         }
         Err(problem) => Err(problem),
     };
-    shared.discard_files(&row.session.id);
+    shared.discard_layer(&row.session.id);
+    shared.trash.notify_one();
     found
 }

@@ -6,6 +6,7 @@ use crate::admission::Admission;
 use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
+use crate::layers::Held;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 use workroom_store::Store;
+use workroom_types::{Problem, ProblemCode};
 
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
@@ -22,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     pub(crate) access: Access,
     pub(crate) inflight: Inflight,
+    pub(crate) held: Held,
     pub(crate) machine: Machine,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
@@ -63,6 +66,7 @@ impl Shared {
             spawners,
             access,
             inflight: Inflight::default(),
+            held: Held::default(),
             machine: Machine::find(),
             metrics: Counts::default(),
             trash: Notify::new(),
@@ -114,6 +118,25 @@ impl Shared {
         unwanted
     }
 
+    /// Returns once all that rooms have written is on the disk, and how many milliseconds that took.
+    pub(crate) async fn flush_layers(&self) -> Result<f64, Problem> {
+        let layers = self.state.layers();
+        let since = std::time::Instant::now();
+        let flushed = tokio::task::spawn_blocking(move || {
+            let dir = std::fs::File::open(layers)?;
+            Ok::<_, std::io::Error>(rustix::fs::syncfs(&dir)?)
+        });
+        let failed = |why: String| {
+            Problem::new(ProblemCode::StorageUnavailable, format!("files cannot be flushed: {why}"), "")
+                .retry_after(1)
+        };
+        match flushed.await {
+            Ok(Ok(())) => Ok(since.elapsed().as_secs_f64() * 1000.0),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
     pub(crate) async fn maker(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
@@ -121,12 +144,11 @@ impl Shared {
         self.makers[(hasher.finish() % self.makers.len() as u64) as usize].lock().await
     }
 
-    /// Moves a session's files out of sight; they are deleted at leisure.
-    pub(crate) fn discard_files(&self, id: &str) {
-        for (dir, kind) in [(self.state.layers(), "layer"), (self.state.private(), "private")] {
-            if let Err(error) = self.state.discard(&dir.join(id), &format!("{kind}-{id}")) {
-                tracing::error!(session = id, %error, "files of a deleted session stay for now");
-            }
+    /// Moves a session's private files out of sight; they are deleted at leisure.
+    pub(crate) fn discard_private(&self, id: &str) {
+        let dir = self.state.private().join(id);
+        if let Err(error) = self.state.discard(&dir, &format!("private-{id}")) {
+            tracing::error!(session = id, %error, "private files of a deleted session stay for now");
         }
         self.trash.notify_one();
     }

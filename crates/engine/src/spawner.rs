@@ -99,6 +99,17 @@ impl Spawners {
         }
     }
 
+    /// Says something that is answered elsewhere, if at all.
+    pub(crate) async fn tell(&self, message: &ToSpawner, fds: &[BorrowedFd<'_>]) -> Result<(), Problem> {
+        let line = self.line().await?;
+        if line.send(message, fds).await.is_ok() {
+            return Ok(());
+        }
+        line.dead.store(true, Ordering::Release);
+        let line = self.line().await?;
+        line.send(message, fds).await.map_err(|error| broken(&error.to_string()))
+    }
+
     /// Has what dead rooms left among the cgroups removed.
     pub(crate) async fn sweep(&self) {
         if let Ok(line) = self.line().await {

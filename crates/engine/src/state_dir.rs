@@ -5,9 +5,9 @@
 //!    lock            held by the server that uses the directory
 //!    token           the first admin token
 //!    store.db …      the store's own
-//!    layers/SESSION/ fs/ and work/: what the session's rooms have written
+//!    layers/NAME/    fs/ and work/: what a session's rooms have written; the first one has the session's name
 //!    private/SESSION/ files kept beside the session
-//!    rooms/SESSION-N/ guest.sock: the way to a live room
+//!    rooms/SESSION-N/ guest.sock: the way to a live room; layer: the name of the one that it writes to
 //!    trash/          what is being deleted
 //! ```
 
@@ -84,10 +84,10 @@ impl StateDir {
         self.root.join("trash")
     }
 
-    /// The session's own layer, made if it is not there yet. `of_rooms`: its files get ids that are rooms' own, which
+    /// A layer, made if it is not there yet. `of_rooms`: its files get ids that are rooms' own, which
     /// takes root.
-    pub(crate) fn layer(&self, session: &str, of_rooms: bool) -> io::Result<PathBuf> {
-        let layer = self.layers().join(session);
+    pub(crate) fn layer(&self, name: &str, of_rooms: bool) -> io::Result<PathBuf> {
+        let layer = self.layers().join(name);
         make_dir(&layer)?;
         // What the room's root sees as its `/`.
         let (fs, work) = (layer.join("fs"), layer.join("work"));
@@ -133,6 +133,11 @@ fn check_owner(root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether nothing is in a directory, or it is not there. What is in it is not looked at.
+pub(crate) fn is_empty_dir(path: &Path) -> bool {
+    std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
 /// Makes a directory that is closed to others, unless it is there.

@@ -60,6 +60,19 @@ pub(crate) fn name(name: Option<&str>) -> Result<(), Problem> {
     no_control("name", name)
 }
 
+pub(crate) fn snapshot_name(name: &str) -> Result<(), Problem> {
+    if !is_word(name, 64) {
+        return Err(Problem::invalid(
+            format!("\"{}\" is not a snapshot's name", shown(name)),
+            "names are 1 to 64 letters, digits, ., _ and -, and begin with a letter or digit",
+        ));
+    }
+    if ["baseline", "now", "last"].contains(&name) {
+        return Err(Problem::invalid(format!("{name} is the name of something else"), "choose another name"));
+    }
+    Ok(())
+}
+
 fn labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
     if labels.len() > MOST_LABELS {
         return Err(Problem::invalid(format!("{} labels are more than {MOST_LABELS}", labels.len()), ""));

@@ -70,18 +70,9 @@ impl Actor {
     }
 
     pub(super) async fn build(&mut self) -> Result<(Room, Enforced), Problem> {
-        let session = &self.row.session;
-        let shared = &self.shared;
-        let layer = shared.state.layer(&session.id, shared.machine.is_root).map_err(|error| {
-            Problem::new(
-                ProblemCode::StorageUnavailable,
-                format!("the session's files have no place: {error}"),
-                "free some space in the state directory",
-            )
-        })?;
-        let id = format!("{}-{}", session.id, session.counters.starts + 1);
-        let spec = room_spec(id, session, layer, &shared.config.mounts, &shared.config.policy)?;
-        Room::create(&shared.spawners, &shared.state.rooms(), spec).await
+        let stack = self.stack().await?;
+        let spec = self.spec_on(&stack, self.row.session.counters.starts + 1)?;
+        Room::create(&self.shared.spawners, &self.shared.state.rooms(), spec).await
     }
 
     pub(super) async fn adopt(&mut self, dir: PathBuf) {
@@ -136,13 +127,8 @@ impl Actor {
     pub(super) async fn stop(&mut self, actor: &str, reason: Option<&str>) {
         self.enter(SessionState::Stopping, None);
         self.end_room("the session was stopped").await;
-        let layer = self.shared.state.layers().join(&self.row.session.id);
-        let synced = tokio::task::spawn_blocking(move || {
-            let dir = std::fs::File::open(layer)?;
-            Ok::<_, std::io::Error>(rustix::fs::syncfs(&dir)?)
-        });
-        if let Ok(Err(error)) = synced.await {
-            tracing::warn!(session = %self.row.session.id, %error, "files of a stopped session are not flushed");
+        if let Err(problem) = self.shared.flush_layers().await {
+            tracing::warn!(session = %self.row.session.id, %problem, "files of a stopped session are not flushed");
         }
         self.enter(SessionState::Stopped, reason.map(str::to_owned));
         let body = reason.map_or(json!({}), |reason| json!({ "reason": reason }));
@@ -245,6 +231,7 @@ impl Actor {
         self.end_room("the session was deleted").await;
         let id = self.row.session.id.clone();
         let at = Timestamp::now();
+        let layers = self.all_layers().await;
         let changes = vec![
             self.entry("session.deleted", actor, json!({})),
             Change::DeleteSession { id: id.clone(), at },
@@ -256,7 +243,8 @@ impl Actor {
         }
         self.row.session.state = SessionState::Deleted;
         self.deleted = true;
-        self.shared.discard_files(&id);
+        self.shared.discard_private(&id);
+        self.shared.discard_unused(layers).await;
         Ok(())
     }
 
@@ -271,7 +259,7 @@ impl Actor {
 pub(crate) fn room_spec(
     id: String,
     session: &Session,
-    layer: PathBuf,
+    (layer, lowers): (PathBuf, Vec<PathBuf>),
     mounts: &[(PathBuf, PathBuf)],
     defaults: &workroom_types::Policy,
 ) -> Result<RoomSpec, Problem> {
@@ -293,7 +281,7 @@ pub(crate) fn room_spec(
         network: Network::None,
         workspace: None,
         layer: Some(layer),
-        lowers: Vec::new(),
+        lowers,
         mounts: mounts.collect(),
         lifetime: Lifetime::Durable,
         require: validate::layers(&policy.require)?,

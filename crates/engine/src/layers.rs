@@ -1,0 +1,142 @@
+//! Layers by name: making names, finding directories, and throwing away what nobody needs.
+
+use crate::shared::Shared;
+use crate::state_dir::random_u32;
+use crate::storage;
+use crate::workers::Worker;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use workroom_proto::{FromWorker, LayerTask, Stack};
+use workroom_store::SessionStack;
+use workroom_types::{Garbage, Problem, ProblemCode, SessionState};
+
+/// Layers that somebody works with although the store may not know it yet, or any more.
+#[derive(Default)]
+pub(crate) struct Held {
+    counts: Mutex<HashMap<String, usize>>,
+}
+
+/// Keeps layers from being thrown away.
+pub(crate) struct Hold {
+    shared: Arc<Shared>,
+    pub(crate) layers: Vec<String>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut counts = self.shared.held.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        for layer in &self.layers {
+            if let Some(count) = counts.get_mut(layer) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(layer);
+                }
+            }
+        }
+    }
+}
+
+impl Held {
+    fn contains(&self, layer: &str) -> bool {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(layer)
+    }
+}
+
+impl Shared {
+    pub(crate) fn hold(self: &Arc<Shared>, layers: Vec<String>) -> Hold {
+        let mut counts = self.held.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        for layer in &layers {
+            *counts.entry(layer.clone()).or_default() += 1;
+        }
+        drop(counts);
+        Hold { shared: self.clone(), layers }
+    }
+
+    /// A name for a layer that there is not yet, held.
+    pub(crate) fn new_layer(self: &Arc<Shared>) -> Result<Hold, Problem> {
+        let random = || {
+            random_u32()
+                .map_err(|error| Problem::new(ProblemCode::Internal, format!("no randomness: {error}"), ""))
+        };
+        Ok(self.hold(vec![format!("layer-{:08x}{:08x}", random()?, random()?)]))
+    }
+
+    pub(crate) fn layer_dirs(&self, layers: &[String]) -> Stack {
+        layers.iter().map(|layer| self.layer_dir(layer)).collect()
+    }
+
+    pub(crate) fn layer_dir(&self, layer: &str) -> PathBuf {
+        self.state.layers().join(layer)
+    }
+
+    pub(crate) async fn stack_of(&self, session: &str) -> Result<SessionStack, Problem> {
+        let stack = self.store.stack(session).await.map_err(storage)?;
+        Ok(stack.unwrap_or_else(|| SessionStack::new(session)))
+    }
+
+    /// Throws away those of these layers that nobody needs.
+    pub(crate) async fn discard_unused(&self, layers: impl IntoIterator<Item = String>) {
+        for layer in layers {
+            match self.store.is_layer_used(&layer).await {
+                Ok(false) if !self.held.contains(&layer) => self.discard_layer(&layer),
+                Ok(_) => {}
+                // The next look for garbage finds it.
+                Err(error) => tracing::warn!(layer, %error, "a layer stays for now"),
+            }
+        }
+        self.trash.notify_one();
+    }
+
+    /// Moves a layer out of sight; it is deleted at leisure.
+    pub(crate) fn discard_layer(&self, layer: &str) {
+        if let Err(error) = self.state.discard(&self.layer_dir(layer), layer) {
+            tracing::error!(layer, %error, "a layer that nobody needs stays for now");
+        }
+    }
+
+    /// Layers that no session and no snapshot is made of, and that nobody works with.
+    pub(crate) async fn unused_layers(&self) -> Result<Vec<String>, Problem> {
+        let entries = std::fs::read_dir(self.state.layers()).into_iter().flatten().flatten();
+        let there: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        // Before the store is asked: one that is let go of after this is known there by then. So is the first layer
+        // of a session that is being made, which its owner answers for.
+        let free: Vec<String> = there
+            .into_iter()
+            .filter(|layer| !self.held.contains(layer) && self.owner_of(layer).is_none())
+            .collect();
+        let used = self.store.used_layers().await.map_err(storage)?;
+        let mut unused = Vec::new();
+        for layer in free.into_iter().filter(|layer| !used.contains(layer)) {
+            let is_first = match self.store.session(&layer).await.map_err(storage)? {
+                Some(row) if row.session.state != SessionState::Deleted => {
+                    self.store.stack(&layer).await.map_err(storage)?.is_none()
+                }
+                _ => false,
+            };
+            if !is_first && self.owner_of(&layer).is_none() {
+                unused.push(layer);
+            }
+        }
+        Ok(unused)
+    }
+
+    pub(crate) async fn collect_garbage(&self, dry_run: bool) -> Result<Garbage, Problem> {
+        let mut layers = self.unused_layers().await?;
+        layers.sort();
+        let mut bytes = 0;
+        for layer in &layers {
+            let task = LayerTask::Measure { layer: self.layer_dir(layer) };
+            if let Ok(FromWorker::Measured { bytes: size, .. }) =
+                Worker::run(&self.spawners, task, Vec::new()).await
+            {
+                bytes += size;
+            }
+            if !dry_run {
+                self.discard_layer(layer);
+            }
+        }
+        self.trash.notify_one();
+        Ok(Garbage { dry_run, layers, bytes })
+    }
+}
