@@ -6,21 +6,27 @@ mod attack;
 mod capture;
 mod config;
 mod create;
+mod diff;
 mod doctor;
 mod events;
 mod exec;
+mod fork;
+mod gc;
 mod journal;
 mod lifecycle;
 mod ls;
+mod merge;
 mod output;
 mod plan;
 mod relay;
 mod remote;
+mod reset;
 mod result;
 mod run;
 mod screen;
 mod serve;
 mod show;
+mod snapshot;
 mod stream;
 mod table;
 mod token;
@@ -66,6 +72,18 @@ enum Verb {
     Resume(lifecycle::Resume),
     /// Delete sessions, with their files
     Rm(lifecycle::Rm),
+    /// Keep a session's files as they are, under a name
+    Snapshot(snapshot::Options),
+    /// Put a session's files back to an earlier moment
+    Reset(reset::Options),
+    /// Make sessions that go on from another's files
+    Fork(fork::Options),
+    /// Show what differs between two moments of a session
+    Diff(diff::Options),
+    /// Take over what a fork has changed
+    Merge(Box<merge::Options>),
+    /// Delete layers that no session needs
+    Gc(gc::Options),
     /// Show what happened, and follow what happens
     Events(events::Options),
     /// Make, list and revoke tokens
@@ -122,6 +140,12 @@ fn main() -> ExitCode {
         Verb::Pause(options) => lifecycle::pause(options),
         Verb::Resume(options) => lifecycle::resume(options),
         Verb::Rm(options) => lifecycle::rm(options),
+        Verb::Snapshot(options) => snapshot::run(options),
+        Verb::Reset(options) => reset::run(options),
+        Verb::Fork(options) => fork::run(options),
+        Verb::Diff(options) => diff::run(options),
+        Verb::Merge(options) => merge::run(*options),
+        Verb::Gc(options) => gc::run(options),
         Verb::Events(options) => events::run(options),
         Verb::Token(options) => token::run(options),
         Verb::Journal(options) => journal::run(options),

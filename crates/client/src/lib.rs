@@ -19,6 +19,7 @@ mod endpoint;
 mod error;
 mod events;
 mod exec;
+mod past;
 mod private;
 mod server;
 mod sessions;

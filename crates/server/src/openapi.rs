@@ -34,6 +34,17 @@ use workroom_types::{ExecChunk, Problem};
         crate::routes::private::read,
         crate::routes::private::write,
         crate::routes::private::delete,
+        crate::routes::past::take,
+        crate::routes::past::list,
+        crate::routes::past::delete,
+        crate::routes::past::reset,
+        crate::routes::past::baseline,
+        crate::routes::past::fork,
+        crate::routes::past::diff,
+        crate::routes::past::merge,
+        crate::routes::past::digest,
+        crate::routes::past::lineage,
+        crate::routes::past::collect_garbage,
         crate::routes::tokens::create,
         crate::routes::tokens::list,
         crate::routes::tokens::revoke,
@@ -217,6 +228,29 @@ pub(crate) struct SessionPath {
         example = "20260131-120000-0a1b2c3d"
     )]
     id: String,
+}
+
+/// A snapshot, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct SnapshotPath {
+    /// The session's id.
+    #[param(
+        pattern = "^[a-z0-9-]{1,64}$",
+        min_length = 1,
+        max_length = 64,
+        example = "20260131-120000-0a1b2c3d"
+    )]
+    id: String,
+    /// The snapshot's name.
+    #[param(
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        min_length = 1,
+        max_length = 64,
+        example = "before-upgrade"
+    )]
+    name: String,
 }
 
 /// A private file, in a path.

@@ -5,6 +5,7 @@ pub(crate) mod exec;
 pub(crate) mod exec_stream;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
+pub(crate) mod past;
 pub(crate) mod private;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
@@ -34,6 +35,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)
+        .route("/v1/sessions/{id}/snapshots", get(past::list).post(past::take))
+        .route("/v1/sessions/{id}/snapshots/{name}", delete(past::delete))
+        .route("/v1/sessions/{id}/reset", post(past::reset))
+        .route("/v1/sessions/{id}/baseline", post(past::baseline))
+        .route("/v1/sessions/{id}/fork", post(past::fork))
+        .route("/v1/sessions/{id}/diff", get(past::diff))
+        .route("/v1/sessions/{id}/merge", post(past::merge))
+        .route("/v1/sessions/{id}/digest", get(past::digest))
+        .route("/v1/sessions/{id}/lineage", get(past::lineage))
+        .route("/v1/gc", post(past::collect_garbage))
         .route("/v1/events", get(events::of_all))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
