@@ -13,12 +13,14 @@ mod host_directories;
 use crate::cgroup::RoomGroup;
 use crate::identity::{Privilege, UidRange};
 use crate::mounts::{
-    Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, set_attributes,
+    Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, make_overlay,
+    set_attributes,
 };
 use crate::seccomp::{self, Strictness};
 use crate::step::During;
 use crate::template::{Template, write_own_maps};
 use rustix::fs::{CWD, Mode};
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use rustix::process::{Gid, Resource, Signal, Uid};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -41,6 +43,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) group: RoomGroup,
     /// A copy of the mount of the directory that the room's writes go to, if it is not memory.
     pub(crate) layer: Option<OwnedFd>,
+    /// Copies of what lies between the template and `layer`, the lowest first.
+    pub(crate) lowers: Vec<OwnedFd>,
     /// Copies of the host directories of the spec: the workspace first, if there is one.
     pub(crate) host_trees: Vec<OwnedFd>,
     pub(crate) control: Channel,
@@ -172,7 +176,13 @@ fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Resul
     workroom_sys::exec::place_fd(0, 2).during("close descriptors")?;
     let mut keep: Vec<i32> = vec![0, 1, 2, builder.control.as_fd().as_raw_fd()];
     keep.extend(
-        builder.host_trees.iter().chain(&builder.layer).chain(&builder.listener).map(|fd| fd.as_raw_fd()),
+        builder
+            .host_trees
+            .iter()
+            .chain(&builder.layer)
+            .chain(&builder.lowers)
+            .chain(&builder.listener)
+            .map(|fd| fd.as_raw_fd()),
     );
     let work = &builder.group.work;
     keep.extend(work.birth.iter().chain(&work.join).map(|fd| fd.as_raw_fd()));
@@ -248,35 +258,37 @@ fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(),
     Ok(())
 }
 
-/// One overlay: the skeleton below, and above it what the room writes: a directory of the host's, or a file
-/// system in memory that is as large as the disk limit.
+/// One overlay: the skeleton below, then the layers that the room goes on from, and above them what it writes: a
+/// directory of the host's, or a file system in memory that is as large as the disk limit.
 fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let step = "root file system";
     builder.template.skeleton.wait().during("skeleton")?;
     let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mut stack = Vec::new();
     let upper = match builder.layer.take() {
-        Some(layer) => attach_layer(builder, made, layer)?,
+        Some(layer) => {
+            let lowers = std::mem::take(&mut builder.lowers);
+            stack = attach_layers(builder, made, layer, lowers)?;
+            "/upper/fs"
+        }
         None => attach_memory(builder, made)?,
     };
-    let mut lower = "/skeleton";
+    let mut lowest = "/skeleton";
     if let (Some(_), Some(user_namespace)) = (builder.range, &made.user_namespace) {
         // The skeleton is written with the ids that the room sees; for this room they are of its range.
         let mapped = clone_tree("/skeleton").during(step)?;
         set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
             .during("idmapped mount")?;
         attach(mapped.as_fd(), CWD, "/lower").during(step)?;
-        lower = "/lower";
+        lowest = "/lower";
     }
-    let mut options = vec![
-        FsOption::Set("lowerdir", lower),
-        FsOption::Set("upperdir", upper),
-        FsOption::Set("workdir", "/upper/work"),
-    ];
+    stack.push(lowest.to_owned());
+    let mut options = vec![FsOption::Set("upperdir", upper), FsOption::Set("workdir", "/upper/work")];
     match builder.privilege {
         Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
         Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
     }
-    let root = make("overlay", &options, plain).during("overlay")?;
+    let root = make_overlay(&stack, &options, plain).during("overlay")?;
     attach(root.as_fd(), CWD, "/root").during(step)?;
     made.root = Some(root);
     Ok(())
@@ -311,23 +323,42 @@ fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str,
     Ok("/upper/upper")
 }
 
-/// Files are stored with the ids that the room sees, so that any room with any range can go on with them.
-fn attach_layer(builder: &Builder<'_>, made: &mut Made, layer: OwnedFd) -> Result<&'static str, RoomError> {
+/// Files are stored with the ids that the room sees, so that any room with any range can go on with them. Answers where
+/// the lower ones are, the uppermost first.
+fn attach_layers(
+    builder: &Builder<'_>,
+    made: &mut Made,
+    layer: OwnedFd,
+    lowers: Vec<OwnedFd>,
+) -> Result<Vec<String>, RoomError> {
     if let Some(range) = builder.range {
         let map = range.layer_map();
         let proc = made.proc()?;
         let namespace = new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?;
-        set_attributes(layer.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
-            RoomError::new(
-                ErrorCode::RoomSetup,
-                format!("the file system of the state directory does not allow mapped ids: {error}"),
-                "put the state directory on ext4, xfs, btrfs or tmpfs",
-            )
-        })?;
+        for layer in lowers.iter().chain([&layer]) {
+            set_attributes(layer.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
+                RoomError::new(
+                    ErrorCode::RoomSetup,
+                    format!("the file system of the state directory does not allow mapped ids: {error}"),
+                    "put the state directory on ext4, xfs, btrfs or tmpfs",
+                )
+            })?;
+        }
     }
     attach(layer.as_fd(), CWD, "/upper").during("root file system")?;
+    let mut stack = Vec::with_capacity(lowers.len());
+    for (number, lower) in lowers.iter().enumerate().rev() {
+        let place = format!("/layer{number}");
+        // In the template's own file system, where an earlier room of as many layers has made it already.
+        match rustix::fs::mkdir(&place, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error).during("root file system"),
+        }
+        attach(lower.as_fd(), CWD, &place).during("root file system")?;
+        stack.push(place);
+    }
     made.lacks(Layer::Disk, "the host's file system has no quota for it");
-    Ok("/upper/fs")
+    Ok(stack)
 }
 
 fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {

@@ -51,6 +51,7 @@ pub(crate) fn in_room(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> 
 }
 
 /// One option of a file system being made.
+#[derive(Clone, Copy)]
 pub(crate) enum FsOption<'a> {
     Set(&'a str, &'a str),
     Flag(&'a str),
@@ -58,15 +59,42 @@ pub(crate) enum FsOption<'a> {
 
 /// A new, detached file system.
 pub(crate) fn make(kind: &str, options: &[FsOption<'_>], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+    make_from(kind, options.iter().copied(), attributes)
+}
+
+fn make_from<'a>(
+    kind: &str,
+    options: impl Iterator<Item = FsOption<'a>>,
+    attributes: MountAttrFlags,
+) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for option in options {
         match option {
-            FsOption::Set(key, value) => fsconfig_set_string(context.as_fd(), *key, *value)?,
-            FsOption::Flag(key) => fsconfig_set_flag(context.as_fd(), *key)?,
+            FsOption::Set(key, value) => fsconfig_set_string(context.as_fd(), key, value)?,
+            FsOption::Flag(key) => fsconfig_set_flag(context.as_fd(), key)?,
         }
     }
     fsconfig_create(context.as_fd())?;
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// An overlay over `lowers`, the uppermost first.
+pub(crate) fn make_overlay(
+    lowers: &[String],
+    options: &[FsOption<'_>],
+    attributes: MountAttrFlags,
+) -> io::Result<OwnedFd> {
+    let joined = lowers.join(":");
+    let as_one = [FsOption::Set("lowerdir", &joined)];
+    if lowers.len() > 1 {
+        let one_by_one = lowers.iter().map(|lower| FsOption::Set("lowerdir+", lower));
+        match make_from("overlay", one_by_one.chain(options.iter().copied()), attributes) {
+            // Before Linux 6.7 they are one option, which holds 255 bytes.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            made => return made,
+        }
+    }
+    make_from("overlay", as_one.into_iter().chain(options.iter().copied()), attributes)
 }
 
 /// Opens a directory only to name things below it.

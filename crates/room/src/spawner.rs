@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use workroom_proto::{Channel, FromSpawner, Received, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
@@ -210,15 +210,18 @@ impl Spawner {
                 "",
             ));
         }
+        let lowers = lower_directories(spec)?;
         let wanted: Vec<(&Path, bool)> = spec
             .layer
             .iter()
             .map(|layer| (layer.as_path(), false))
+            .chain(lowers.iter().map(|lower| (lower.as_path(), true)))
             .chain(spec.workspace.iter().map(|workspace| (workspace.source.as_path(), workspace.read_only)))
             .chain(spec.mounts.iter().map(|mount| (mount.source.as_path(), true)))
             .collect();
         let mut host_trees = template.take(&wanted)?;
         let layer = spec.layer.is_some().then(|| host_trees.remove(0));
+        let lowers = host_trees.drain(..lowers.len()).collect();
         let as_root = self.privilege == Privilege::Root;
         let own_ids = !spec.without.contains(Layer::UserNs) && !spec.without.contains(Layer::UidRange);
         let range = if as_root && own_ids {
@@ -251,6 +254,7 @@ impl Spawner {
             caller: self.caller,
             group,
             layer,
+            lowers,
             host_trees,
             control,
             listener,
@@ -345,6 +349,26 @@ fn check_id(id: &str) -> Result<(), RoomError> {
         return Ok(());
     }
     Err(RoomError::invalid(format!("\"{id}\" is not a room's id"), "ids are 1 to 64 of a-z, 0-9 and -"))
+}
+
+/// The most layers that a room may have between the template and its own.
+const MOST_LOWERS: usize = 64;
+
+/// What the layers below a room's own hold.
+fn lower_directories(spec: &RoomSpec) -> Result<Vec<PathBuf>, RoomError> {
+    if spec.layer.is_none() && !spec.lowers.is_empty() {
+        return Err(RoomError::invalid(
+            "a room in memory has no layers below it",
+            "give it a layer of its own",
+        ));
+    }
+    if spec.lowers.len() > MOST_LOWERS {
+        return Err(RoomError::invalid(
+            format!("{} layers are too many for one room; {MOST_LOWERS} are the most", spec.lowers.len()),
+            "make fewer of them by squashing some",
+        ));
+    }
+    Ok(spec.lowers.iter().map(|lower| lower.join("fs")).collect())
 }
 
 /// Limits less those that are left out on purpose.

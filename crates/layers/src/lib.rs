@@ -1,0 +1,2 @@
+//! What a layer worker does.
+#![forbid(unsafe_code)]

@@ -1,0 +1,16 @@
+//! Layers, from the outside: real rooms write them, real workers look into them.
+//!
+//! Every test runs in a process of its own, as root runs the tests twice: as root and as an ordinary user.
+
+mod stacks;
+mod support;
+
+use std::process::ExitCode;
+use support::Test;
+
+fn main() -> ExitCode {
+    // This very program is what spawners are started from.
+    workroom_room::run_if_spawner();
+    let tests: Vec<Test> = [stacks::TESTS].concat();
+    support::run(&tests)
+}
