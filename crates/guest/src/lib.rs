@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod census;
+mod clerk;
 mod freezer;
 mod host;
 mod launch;
