@@ -27,8 +27,11 @@ mod shared;
 mod spawner;
 mod state_dir;
 mod stream;
+mod transfer;
 mod validate;
 mod workers;
+
+pub use transfer::Export;
 
 pub use config::{EngineConfig, ExecDefaults, Quotas};
 

@@ -21,7 +21,7 @@ const DIFF_ENTRIES: u32 = 1000;
 const MOST_DIFF_ENTRIES: u32 = 100_000;
 
 /// Asks for a moment of a session; where processes run, copies first what can be copied while they do.
-async fn at_a_moment<T>(
+pub(crate) async fn at_a_moment<T>(
     shared: &Arc<Shared>,
     handle: &Handle,
     id: &str,

@@ -87,7 +87,7 @@ fn seen(row: SessionRow) -> Session {
 }
 
 /// On whose behalf a caller acts.
-fn acting_for(caller: &Caller, asked: Option<&str>) -> Result<String, Problem> {
+pub(crate) fn acting_for(caller: &Caller, asked: Option<&str>) -> Result<String, Problem> {
     match (&caller.scope, asked) {
         (Scope::Session { .. }, _) => Err(Problem::new(
             ProblemCode::Forbidden,
@@ -170,7 +170,7 @@ pub(crate) async fn check_daily_quota(shared: &Shared, owner: &str, more: u64) -
     Err(Problem::limit("created_per_user_per_day", detail, "use one that is there").retry_after(3600))
 }
 
-fn new_row(
+pub(crate) fn new_row(
     shared: &Shared,
     owner: String,
     request: CreateSession,
@@ -214,7 +214,7 @@ pub(crate) fn fork_row(
     name: Option<String>,
 ) -> Result<SessionRow, Problem> {
     let request = CreateSession {
-        name: Some(name.unwrap_or_else(|| source.name.clone())),
+        name: Some(name.unwrap_or_else(|| fork_name(&source.name))),
         labels: source.labels.clone(),
         template: Some(source.template.clone()),
         policy: Some(source.policy.clone()),
@@ -228,6 +228,15 @@ pub(crate) fn fork_row(
     let mut row = new_row(shared, source.owner.clone(), request, None)?;
     row.session.parent = Some(source.id.clone());
     Ok(row)
+}
+
+/// Another name than the source's, by which people tell the two apart.
+fn fork_name(source: &str) -> String {
+    if source.is_empty() {
+        return String::new();
+    }
+    let kept: String = source.chars().take(validate::MOST_NAME - 5).collect();
+    format!("{kept}-fork")
 }
 
 enum Recorded {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use workroom_types::{Channel, CreateSession, Layer, LayerSet, Policy, Problem, UpdateSession};
 
-const MOST_NAME: usize = 120;
+pub(crate) const MOST_NAME: usize = 120;
 const MOST_LABELS: usize = 64;
 /// Ids that others make are theirs; only their length is ours.
 const MOST_FOREIGN: usize = 256;
