@@ -8,6 +8,7 @@
 //!    rooms.rs   rooms through the library
 //!  scale.rs     creates per second, and a burst
 //!  sessions.rs  sessions over HTTP; served.rs: servers; http.rs: the least client
+//!  workspace.rs a session's files over HTTP: snapshots, forks, differences, large files
 //!  memory.rs    many idle rooms; crowd.rs: who holds them; limits.rs: how many there can be
 //!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
 //!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
@@ -30,6 +31,7 @@ mod samples;
 mod scale;
 mod served;
 mod sessions;
+mod workspace;
 
 use options::Mode;
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Mode::Latency { rounds } => latency::run(&options, rounds),
         Mode::Scale => scale::run(&options),
         Mode::Sessions { rounds } => sessions::run(&options, rounds),
+        Mode::Workspace { rounds } => workspace::run(&options, rounds),
         Mode::Idle { rooms } => memory::run(&options, rooms),
     };
     guard::clean();

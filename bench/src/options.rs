@@ -8,6 +8,7 @@ Measures rooms beside a bare spawn, the kernel's floor and bwrap.
 Usage: workroom-bench [--rounds N]      the table of latencies (default, 200 rounds)
        workroom-bench --scale           creates per second, and a burst of 100
        workroom-bench --sessions [N]    sessions over HTTP, N rounds (default 200)
+       workroom-bench --workspace [N]   a session's files over HTTP, N rounds (default 50)
        workroom-bench --idle [N]        memory of N idle rooms (default 500)
 
   --out FILE        where the JSON goes [default: bench/results/HOST-DATE.json]
@@ -39,6 +40,7 @@ pub(crate) enum Mode {
     Latency { rounds: usize },
     Scale,
     Sessions { rounds: usize },
+    Workspace { rounds: usize },
     Idle { rooms: usize },
 }
 
@@ -62,6 +64,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
             "--sessions" => {
                 let rounds = arguments.next_if(|next| !next.starts_with('-'));
                 options.mode = Mode::Sessions { rounds: rounds.map_or(Ok(200), |text| count(&text))? };
+            }
+            "--workspace" => {
+                let rounds = arguments.next_if(|next| !next.starts_with('-'));
+                options.mode = Mode::Workspace { rounds: rounds.map_or(Ok(50), |text| count(&text))? };
             }
             "--idle" => {
                 let rooms = arguments.next_if(|next| !next.starts_with('-'));
