@@ -8,6 +8,7 @@ pub(crate) use life::room_spec;
 
 use crate::admission::Place;
 use crate::exec::{ExecPlan, Finished, Memo};
+use crate::files::clerks::Clerks;
 use crate::room::Room;
 use crate::shared::Shared;
 use crate::{IdempotencyKey, Verb};
@@ -53,6 +54,11 @@ pub(crate) enum Ask {
     },
     Processes {
         reply: Reply<Vec<ProcessInfo>>,
+    },
+    /// The clerks of its room, which is made if there is none.
+    Clerks {
+        actor: String,
+        reply: Reply<Arc<Clerks>>,
     },
     /// It was never recorded: leave no trace of it.
     Abandon {
@@ -105,6 +111,8 @@ pub(crate) struct Actor {
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
+    /// Of the room, once somebody has asked for its files.
+    clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
     commands: HashMap<u32, Waiter>,
     next_command: u32,
@@ -140,6 +148,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         snapshot,
         asks,
         room: None,
+        clerks: None,
         place: None,
         commands: HashMap::new(),
         next_command: 1,
@@ -246,6 +255,10 @@ impl Actor {
             Ask::Processes { reply } => {
                 let listed = self.processes().await;
                 let _ = reply.send(listed);
+            }
+            Ask::Clerks { actor, reply } => {
+                let clerks = self.clerks(&actor).await;
+                let _ = reply.send(clerks);
             }
             Ask::Abandon { reply } => {
                 self.end_room("the session was not made").await;
