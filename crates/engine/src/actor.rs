@@ -12,6 +12,7 @@ pub(crate) use relatives::{ForkCost, Kept, MergePlan, NewForks};
 
 use crate::admission::Place;
 use crate::exec::{ExecPlan, Finished, Memo};
+use crate::files::clerks::Clerks;
 use crate::room::Room;
 use crate::shared::Shared;
 use crate::{IdempotencyKey, Verb};
@@ -102,6 +103,11 @@ pub(crate) enum Ask {
         actor: String,
         reply: Reply<Merged>,
     },
+    /// The clerks of its room, which is made if there is none.
+    Clerks {
+        actor: String,
+        reply: Reply<Arc<Clerks>>,
+    },
     /// It was never recorded: leave no trace of it.
     Abandon {
         reply: Reply<()>,
@@ -155,6 +161,8 @@ pub(crate) struct Actor {
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
+    /// Of the room, once somebody has asked for its files.
+    clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
     commands: HashMap<u32, Waiter>,
     next_command: u32,
@@ -193,6 +201,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         snapshot,
         asks,
         room: None,
+        clerks: None,
         place: None,
         commands: HashMap::new(),
         next_command: 1,
@@ -332,6 +341,10 @@ impl Actor {
                 let done = self.merge(*plan, &actor).await;
                 self.publish();
                 let _ = reply.send(done);
+            }
+            Ask::Clerks { actor, reply } => {
+                let clerks = self.clerks(&actor).await;
+                let _ = reply.send(clerks);
             }
             Ask::Abandon { reply } => {
                 self.end_room("the session was not made").await;

@@ -3,7 +3,7 @@
 //! ```text
 //!  Engine ──asks──▶ actor.rs (one task for each session in use) ──▶ room.rs ──▶ guest
 //!     │                │ admission.rs: who may have a room
-//!     │                │ exec.rs: a command, from request to answer
+//!     │                │ exec.rs: a command, from request to answer; files.rs: file work
 //!     ▼                ▼
 //!  sessions.rs, access.rs, events.rs, idempotency.rs, private_files.rs ──▶ store
 //!  reconcile.rs: what is there agrees with what is recorded
@@ -16,6 +16,7 @@ mod admission;
 mod config;
 mod events;
 mod exec;
+mod files;
 mod idempotency;
 mod layers;
 mod past;
@@ -31,9 +32,13 @@ mod transfer;
 mod validate;
 mod workers;
 
-pub use transfer::Export;
+pub use transfer::SessionExport;
 
 pub use config::{EngineConfig, ExecDefaults, Quotas};
+pub use files::archives::Export;
+pub use files::contents::Source;
+pub use files::{Files, Written};
+pub use workroom_proto::NewFile;
 
 use crate::access::Access;
 use crate::actor::Ask;

@@ -172,6 +172,11 @@ impl Room {
         }
     }
 
+    /// Another descriptor of the line to the guest, for what is sent and not answered on it.
+    pub(crate) fn second_line(&self) -> io::Result<OwnedFd> {
+        self.control.get_ref().try_clone()
+    }
+
     /// The next thing that happens. May be dropped and called again without loss.
     pub(crate) async fn next(&self) -> RoomEvent {
         loop {

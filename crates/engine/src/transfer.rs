@@ -39,14 +39,14 @@ struct Word {
 }
 
 /// A session on its way out.
-pub struct Export {
+pub struct SessionExport {
     /// The file, to be read to its end.
     pub file: OwnedFd,
     worker: Worker,
     _hold: Hold,
 }
 
-impl Export {
+impl SessionExport {
     /// Whether all of it was written: only then is the file whole.
     pub async fn finish(self) -> Result<(), Problem> {
         match self.worker.answer().await? {
@@ -57,7 +57,7 @@ impl Export {
 }
 
 impl Engine {
-    pub async fn export_session(&self, caller: &Caller, id: &str) -> Result<Export, Problem> {
+    pub async fn export_session(&self, caller: &Caller, id: &str) -> Result<SessionExport, Problem> {
         self.open_for_work()?;
         let shared = &self.shared;
         let handle = sessions::handle(shared, caller, id).await?;
@@ -90,7 +90,7 @@ impl Engine {
         let named = layers.into_iter().map(|layer| (layer.clone(), shared.layer_dir(&layer))).collect();
         let task = LayerTask::Export { layers: named };
         let worker = Worker::start(&shared.spawners, task, vec![memory.into(), writer]).await?;
-        Ok(Export { file, worker, _hold: hold })
+        Ok(SessionExport { file, worker, _hold: hold })
     }
 
     async fn whole_journal(&self, id: &str) -> Result<Vec<JournalEntry>, Problem> {

@@ -1,6 +1,7 @@
 //! A request that was let in: who sent it, what its path, query and body say.
 
 use crate::app::App;
+use crate::body::BodySource;
 use crate::reply::Failure;
 use axum::RequestExt;
 use axum::body::{Body, HttpBody};
@@ -32,13 +33,21 @@ impl FromRequest<Arc<App>> for Call {
     type Rejection = Failure;
 
     async fn from_request(mut request: Request, app: &Arc<App>) -> Result<Call, Failure> {
-        let params = request.extract_parts::<RawPathParams>().await.map_err(|_| {
-            Problem::invalid(
-                "the path holds an escape that is no text",
-                "escape names as UTF-8, byte by byte",
-            )
-        })?;
-        let params = params.iter().map(|(name, value)| (Arc::from(name), value.to_owned())).collect();
+        let params = match request.extract_parts::<RawPathParams>().await {
+            Ok(params) => params.iter().map(|(name, value)| (Arc::from(name), value.to_owned())).collect(),
+            // Names of files are any bytes. Their routes read them from the path itself.
+            Err(_) if file_part(request.uri().path()).is_some() => {
+                let id = request.uri().path().split('/').nth(3).unwrap_or_default();
+                vec![(Arc::from("id"), id.to_owned())]
+            }
+            Err(_) => {
+                return Err(Problem::invalid(
+                    "the path holds an escape that is no text",
+                    "escape names as UTF-8, byte by byte",
+                )
+                .into());
+            }
+        };
         // The gate put it there; a route that it lets strangers into does not ask for a `Call`.
         let caller = request.extensions_mut().remove::<Caller>().ok_or_else(|| {
             Problem::new(ProblemCode::Internal, "a route that needs a caller was reached without one", "")
@@ -60,6 +69,17 @@ impl Call {
     /// The session's id; the gate has looked at its letters.
     pub(crate) fn id(&self) -> &str {
         self.param("id")
+    }
+
+    /// The file that the request's path ends with, whatever the bytes of its name.
+    pub(crate) fn file_path(&self) -> String {
+        let part = file_part(self.head.uri.path()).unwrap_or_default();
+        path_text(&percent_encoding::percent_decode_str(part).collect::<Vec<u8>>())
+    }
+
+    /// The body, to be read piece by piece.
+    pub(crate) fn source(&mut self) -> BodySource {
+        BodySource::new(std::mem::take(&mut self.body))
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {
@@ -104,6 +124,24 @@ impl Call {
     }
 }
 
+/// What follows `/v1/sessions/{id}/files/`.
+fn file_part(path: &str) -> Option<&str> {
+    let mut parts = path.splitn(6, '/');
+    (parts.nth(4) == Some("files")).then(|| parts.next())?
+}
+
+/// A path's bytes as text that is understood as the path: what is no text becomes an escape, and an escape stays one.
+pub(crate) fn path_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoQuery {}
@@ -133,7 +171,8 @@ fn query<T: DeserializeOwned + Default>(uri: &Uri) -> Result<T, Problem> {
     if uri.query().is_none_or(str::is_empty) {
         return Ok(T::default());
     }
-    Query::try_from_uri(uri).map(|Query(value)| value).map_err(|rejection| {
+    let spelt = with_flags_spelt_out(uri);
+    Query::try_from_uri(&spelt).map(|Query(value)| value).map_err(|rejection| {
         let text = rejection.body_text();
         let reason = text.split_once(": ").map_or(text.as_str(), |(_, reason)| reason);
         Problem::invalid(
@@ -141,6 +180,20 @@ fn query<T: DeserializeOwned + Default>(uri: &Uri) -> Result<T, Problem> {
             "GET /v1/openapi.json lists what each route takes",
         )
     })
+}
+
+/// Flags that people write as `?sync=1` too.
+const FLAGS: [&str; 5] = ["append", "hidden", "recursive", "root", "sync"];
+
+fn with_flags_spelt_out(uri: &Uri) -> Uri {
+    let query = uri.query().unwrap_or_default();
+    let one = |pair: &str| match pair.split_once('=') {
+        Some((name, "1")) if FLAGS.contains(&name) => format!("{name}=true"),
+        Some((name, "0")) if FLAGS.contains(&name) => format!("{name}=false"),
+        _ => pair.to_owned(),
+    };
+    let spelt: Vec<String> = query.split('&').map(one).collect();
+    format!("/?{}", spelt.join("&")).parse().unwrap_or_else(|_| uri.clone())
 }
 
 pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
@@ -269,6 +322,29 @@ mod tests {
             assert!(!problem.detail.contains("Failed to"), "{problem}");
         }
         assert!(query::<NoQuery>(&Uri::from_static("/?a=b")).is_err());
+    }
+
+    #[test]
+    fn flags_may_be_numbers() {
+        #[derive(Debug, Default, PartialEq, Deserialize)]
+        #[serde(default)]
+        struct Flags {
+            root: bool,
+            recursive: Option<bool>,
+        }
+        let flags = |text: &'static str| query::<Flags>(&Uri::from_static(text)).ok();
+        assert_eq!(flags("/?root=1&recursive=0"), Some(Flags { root: true, recursive: Some(false) }));
+        assert_eq!(flags("/?root=true"), Some(Flags { root: true, recursive: None }));
+        assert_eq!(flags("/?root=yes"), None);
+    }
+
+    #[test]
+    fn a_files_name_is_any_bytes() {
+        assert_eq!(file_part("/v1/sessions/a/files/x/y%20z"), Some("x/y%20z"));
+        assert_eq!(file_part("/v1/sessions/a/files//etc"), Some("/etc"));
+        assert_eq!(file_part("/v1/sessions/a/files"), None);
+        assert_eq!(file_part("/v1/sessions/a/private/files"), None);
+        assert_eq!(path_text(b"caf\xc3\xa9 \xff \\xfe"), "café \\xff \\xfe");
     }
 
     #[test]

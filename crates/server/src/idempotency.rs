@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::reply::{Answer, Failure, PROBLEM_JSON, Reply, replayed};
 use aws_lc_rs::digest::{Context, SHA256};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, Method, Uri};
 use axum::response::IntoResponse;
 use std::future::Future;
@@ -11,6 +12,7 @@ use workroom_engine::{Attempt, Engine, IdempotencyKey, Permit, StoredAnswer};
 use workroom_types::{Caller, Problem, ProblemCode};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
 
 /// The header's value, where it makes sense.
 pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
@@ -76,6 +78,21 @@ where
         outcome.map(Reply::into_response)
     });
     Ok(joined(task.await)?)
+}
+
+/// The same for a body that is read while the work is done, and so is not part of what tells two requests apart: its
+/// length is, and what the headers say about it and about the file.
+pub(crate) async fn once_streamed<F>(call: Call, work: F) -> Answer
+where
+    F: for<'a> FnOnce(&'a Engine, &'a Caller, Option<&'a Permit>) -> Work<'a> + Send + 'static,
+{
+    let mut facts = Vec::new();
+    for name in [CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, CONTENT_DIGEST] {
+        for value in call.headers().get_all(&name) {
+            facts.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat());
+        }
+    }
+    once(call, &facts, work).await
 }
 
 /// What the engine did not live to answer is our fault, not the connection's.

@@ -3,9 +3,9 @@
 //! ```text
 //!  listen.rs       sockets, connections, the drain
 //!  gate.rs         what every request passes: host.rs, auth.rs, rate.rs, request_id.rs
-//!  call.rs         a request that was let in: its path, query and body
+//!  call.rs         a request that was let in: its path, query and body; body.rs, multipart.rs: large ones
 //!  idempotency.rs  doing a thing once under its key
-//!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams
+//!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams; download.rs: files
 //!  routes/         one file per resource
 //!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
 //! ```
@@ -13,13 +13,16 @@
 
 mod app;
 mod auth;
+mod body;
 mod call;
 mod config;
+mod download;
 mod gate;
 mod host;
 mod idempotency;
 mod listen;
 mod metrics;
+mod multipart;
 mod openapi;
 mod rate;
 mod reply;

@@ -4,7 +4,7 @@ use crate::schema_rules;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, OpenApi, ToSchema};
-use workroom_types::{ExecChunk, Problem};
+use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -45,6 +45,22 @@ use workroom_types::{ExecChunk, Problem};
         crate::routes::past::digest,
         crate::routes::past::lineage,
         crate::routes::past::collect_garbage,
+        crate::routes::files::list,
+        crate::routes::files::read,
+        crate::routes::files::write,
+        crate::routes::files::delete,
+        crate::routes::upload::upload,
+        crate::routes::file_verbs::stat,
+        crate::routes::file_verbs::mkdir,
+        crate::routes::file_verbs::rename,
+        crate::routes::file_verbs::copy,
+        crate::routes::file_verbs::edit,
+        crate::routes::file_verbs::search,
+        crate::routes::file_verbs::patch,
+        crate::routes::file_verbs::usage,
+        crate::routes::archive::import,
+        crate::routes::archive::export,
+        crate::routes::watch::watch,
         crate::routes::tokens::create,
         crate::routes::tokens::list,
         crate::routes::tokens::revoke,
@@ -54,7 +70,7 @@ use workroom_types::{ExecChunk, Problem};
         crate::routes::meta::ready,
         crate::routes::meta::metrics,
     ),
-    components(schemas(Problem, ExecChunk))
+    components(schemas(Problem, ExecChunk, WatchEvent))
 )]
 struct Handlers;
 
@@ -117,6 +133,15 @@ impl Document {
     }
 }
 
+/// Bodies that are bytes and not JSON.
+const OF_BYTES: [&str; 5] = [
+    "application/octet-stream",
+    "application/zstd",
+    "application/gzip",
+    "application/x-tar",
+    "application/zip",
+];
+
 /// Adds what the gate, the body's reader and the idempotency key may answer, and gives every problem its schema.
 fn complete(path: &str, method: &str, operation: &mut Value) {
     // A body that may be left out is not one that may be `null`.
@@ -127,10 +152,16 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         *schema = json!({"$ref": reference});
         operation["requestBody"]["required"] = json!(false);
     }
-    for place in ["/requestBody", "/responses/200"] {
-        let schema = format!("{place}/content/application~1octet-stream/schema");
-        if let Some(schema) = operation.pointer_mut(&schema) {
-            *schema = json!({"type": "string", "format": "binary"});
+    for place in ["/requestBody", "/responses/200", "/responses/206"] {
+        for (media_type, content) in operation
+            .pointer_mut(&format!("{place}/content"))
+            .and_then(Value::as_object_mut)
+            .into_iter()
+            .flatten()
+        {
+            if OF_BYTES.contains(&media_type.as_str()) {
+                content["schema"] = json!({"type": "string", "format": "binary"});
+            }
         }
     }
     let open = operation["security"].as_array().is_some_and(|it| it.iter().any(|one| one == &json!({})));
@@ -174,7 +205,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         }
     }
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
-        if !status.starts_with('2') {
+        if !status.starts_with('2') && status != "304" {
             response["content"] =
                 json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
         }
@@ -274,6 +305,93 @@ pub(crate) struct PrivatePath {
         example = "transcript.json"
     )]
     name: String,
+}
+
+/// A file of a room, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct FileParams {
+    /// The session's id.
+    #[param(
+        pattern = "^[a-z0-9-]{1,64}$",
+        min_length = 1,
+        max_length = 64,
+        example = "20260131-120000-0a1b2c3d"
+    )]
+    id: String,
+    /// The file's path, relative to the workspace; slashes in it are slashes of the URL. Any byte can be written as
+    /// `%ff`, or as `\\xff`.
+    #[param(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._ -]{0,99}$", min_length = 1, example = "src/main.rs")]
+    path: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct RootParam {
+    /// The path is of the whole room, not of the workspace.
+    root: Option<bool>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct WriteParams {
+    /// Add to the end of what is there.
+    append: Option<bool>,
+    /// Permissions in octal; those of the file that is replaced, else 0644.
+    #[param(pattern = "^0?[0-7]{1,3}$", example = "0755")]
+    mode: Option<String>,
+    /// Flush it to the disk before it is answered for.
+    sync: Option<bool>,
+    /// The path is of the whole room, not of the workspace.
+    root: Option<bool>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct UploadParams {
+    /// The directory that the files' paths begin at; the workspace unless told.
+    path: Option<String>,
+    /// The paths are of the whole room, not of the workspace.
+    root: Option<bool>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct ArchiveParams {
+    /// The directory to unpack into, which is made if it is not there; the workspace unless told.
+    path: Option<String>,
+    /// The path is of the whole room, not of the workspace.
+    root: Option<bool>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct ExportParams {
+    /// What to pack; the workspace unless told.
+    path: Option<String>,
+    /// `tar.zst` unless told.
+    #[param(inline)]
+    format: Option<ArchiveFormat>,
+    /// The path is of the whole room, not of the workspace.
+    root: Option<bool>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct WatchParams {
+    /// A directory or a file; the workspace unless told.
+    path: Option<String>,
+    /// Also what is below the directories in it.
+    recursive: Option<bool>,
+    /// The path is of the whole room, not of the workspace.
+    root: Option<bool>,
 }
 
 /// A token, in a path.

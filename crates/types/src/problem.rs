@@ -3,7 +3,7 @@
 use crate::{ErrorCode, RoomError, SessionState};
 use serde::{Deserialize, Serialize};
 
-/// Stable, snake_case codes that programs may match on. Never renamed, only added to.
+/// Stable, snake_case codes that programs may match on. Never renamed, only added to, at the end: rooms send their place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +61,8 @@ pub enum ProblemCode {
     /// The server is on its way down.
     ShuttingDown,
     Internal,
+    /// The answer has none of the forms that the caller takes.
+    NotAcceptable,
 }
 
 impl ProblemCode {
@@ -71,6 +73,7 @@ impl ProblemCode {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
             Self::PathOutsideWorkspace => 400,
             Self::WrongState | Self::OutcomeUnknown => 409,
             Self::AlreadyExists | Self::WrongKind | Self::EditMismatch => 409,
@@ -102,6 +105,7 @@ impl ProblemCode {
             Self::OutcomeUnknown => "Outcome unknown",
             Self::BodyTooLarge => "Body too large",
             Self::UnsupportedMediaType => "Unsupported media type",
+            Self::NotAcceptable => "Not acceptable",
             Self::PathOutsideWorkspace => "Path outside the workspace",
             Self::AlreadyExists => "Already exists",
             Self::WrongKind => "Wrong kind of file",

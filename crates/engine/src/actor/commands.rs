@@ -3,10 +3,12 @@
 use super::{Actor, Live, Reply, Waiter};
 use crate::IdempotencyKey;
 use crate::exec::{ExecPlan, Finished, Memo, Output};
+use crate::files::clerks::Clerks;
 use crate::room::{RoomEvent, gone};
 use serde_json::json;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -98,6 +100,17 @@ impl Actor {
         }
     }
 
+    /// Who does the file work of a room. The work itself is its caller's to wait for.
+    pub(super) async fn clerks(&mut self, actor: &str) -> Result<Arc<Clerks>, Problem> {
+        self.room_for_work(actor).await?;
+        if let Some(clerks) = &self.clerks {
+            return Ok(clerks.clone());
+        }
+        let Some(room) = &self.room else { return Err(gone("the session has no room")) };
+        let line = room.second_line().map_err(|_| gone("the room cannot be reached"))?;
+        Ok(self.clerks.insert(Arc::new(Clerks::new(line))).clone())
+    }
+
     /// Of a room that is there: looking is no reason to make one.
     pub(super) async fn processes(&mut self) -> Result<Vec<ProcessInfo>, Problem> {
         if self.room.is_none() {
@@ -151,6 +164,8 @@ impl Actor {
             Some(adopted) => {
                 let known: Vec<u32> = self.commands.keys().copied().collect();
                 self.room = Some(adopted.room);
+                // Others are asked for on the new line.
+                self.clerks = None;
                 // The guest tells the ends that were lost with the line once more.
                 for command in known {
                     let _ = self.ask(Question::Attach { command }).await;

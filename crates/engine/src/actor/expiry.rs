@@ -60,7 +60,8 @@ impl Actor {
         let session = &self.row.session;
         let lived =
             Timestamp::now().0 >= session.ttl.map_or(i64::MAX, |ttl| session.created.plus_seconds(ttl).0);
-        if !lived && self.room.is_some() && self.works().await {
+        let files_at_work = self.clerks.as_ref().is_some_and(|clerks| clerks.at_work());
+        if !lived && self.room.is_some() && (files_at_work || self.works().await) {
             self.last_active = Instant::now();
             return;
         }

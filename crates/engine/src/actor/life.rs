@@ -153,6 +153,9 @@ impl Actor {
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        if let Some(clerks) = self.clerks.take() {
+            clerks.end();
+        }
         self.to_forget.clear();
         self.row.session.enforced = Enforced::default();
         self.row.waiting = false;

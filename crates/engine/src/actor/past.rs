@@ -155,7 +155,8 @@ impl Actor {
         if self.room.is_none() {
             return Ok(true);
         }
-        let is_idle = self.commands.is_empty() && self.state() == SessionState::Running;
+        let files_at_work = self.clerks.as_ref().is_some_and(|clerks| clerks.at_work());
+        let is_idle = self.commands.is_empty() && !files_at_work && self.state() == SessionState::Running;
         Ok(is_idle && self.processes().await?.is_empty())
     }
 

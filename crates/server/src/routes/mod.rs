@@ -1,14 +1,19 @@
 //! Every route, and the handler that answers it.
 
+pub(crate) mod archive;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod exec_stream;
+pub(crate) mod file_verbs;
+pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
 pub(crate) mod past;
 pub(crate) mod private;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
+pub(crate) mod upload;
+pub(crate) mod watch;
 
 use crate::app::App;
 use crate::gate::gate;
@@ -16,7 +21,7 @@ use crate::reply::Failure;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use std::sync::Arc;
 use workroom_types::{Problem, ProblemCode};
 
@@ -45,6 +50,18 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/digest", get(past::digest))
         .route("/v1/sessions/{id}/lineage", get(past::lineage))
         .route("/v1/gc", post(past::collect_garbage))
+        .route("/v1/sessions/{id}/files", get(files::list).post(upload::upload))
+        .route("/v1/sessions/{id}/files/{*path}", file())
+        .route("/v1/sessions/{id}/files/stat", file().post(file_verbs::stat))
+        .route("/v1/sessions/{id}/files/mkdir", file().post(file_verbs::mkdir))
+        .route("/v1/sessions/{id}/files/move", file().post(file_verbs::rename))
+        .route("/v1/sessions/{id}/files/copy", file().post(file_verbs::copy))
+        .route("/v1/sessions/{id}/files/edit", file().post(file_verbs::edit))
+        .route("/v1/sessions/{id}/files/search", file().post(file_verbs::search))
+        .route("/v1/sessions/{id}/files/patch", file().post(file_verbs::patch))
+        .route("/v1/sessions/{id}/files/usage", file().post(file_verbs::usage))
+        .route("/v1/sessions/{id}/archive", get(archive::export).post(archive::import))
+        .route("/v1/sessions/{id}/watch", get(watch::watch))
         .route("/v1/events", get(events::of_all))
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
@@ -56,6 +73,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(no_route)
         .layer(from_fn_with_state(app.clone(), gate))
         .with_state(app)
+}
+
+/// A file by its path, which may be the same as a verb's.
+fn file() -> MethodRouter<Arc<App>> {
+    get(files::read).put(files::write).delete(files::delete)
 }
 
 async fn no_route(request: Request) -> Failure {
