@@ -20,6 +20,7 @@ mod files;
 mod idempotency;
 mod layers;
 mod past;
+mod pipes;
 mod private_files;
 mod reconcile;
 mod room;

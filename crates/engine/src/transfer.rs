@@ -3,20 +3,21 @@
 //! The file is `tar.zst`: first `word`, which is [`Word`] as JSON, then the layers. Tokens, private files and, one day,
 //! secrets are never in it.
 
+use crate::files::contents::Source;
 use crate::idempotency::intent;
 use crate::layers::Hold;
 use crate::past::at_a_moment;
+use crate::pipes::{Inflow, Outflow};
 use crate::state_dir::make_dir;
 use crate::workers::{Worker, broken};
 use crate::{Engine, Permit, actor::Ask, sessions, storage, validate};
+use bytes::Bytes;
 use rustix::fs::MemfdFlags;
-use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Seek, Write};
-use std::os::fd::OwnedFd;
 use workroom_proto::{FromWorker, LayerTask};
 use workroom_store::{Change, SessionStack, SnapshotRow};
 use workroom_types::{
@@ -40,17 +41,20 @@ struct Word {
 
 /// A session on its way out.
 pub struct SessionExport {
-    /// The file, to be read to its end.
-    pub file: OwnedFd,
-    worker: Worker,
+    pieces: Outflow,
+    worker: Option<Worker>,
     _hold: Hold,
 }
 
 impl SessionExport {
-    /// Whether all of it was written: only then is the file whole.
-    pub async fn finish(self) -> Result<(), Problem> {
-        match self.worker.answer().await? {
-            FromWorker::Done => Ok(()),
+    /// The next piece of the file. There is nothing more only when it is whole.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        if let Some(piece) = self.pieces.next().await? {
+            return Ok(Some(piece));
+        }
+        let Some(worker) = self.worker.take() else { return Ok(None) };
+        match worker.answer().await? {
+            FromWorker::Done => Ok(None),
             _ => Err(broken("it answered something else")),
         }
     }
@@ -85,12 +89,11 @@ impl Engine {
         let mut memory = File::from(memory.map_err(|error| failed(error.into()))?);
         memory.write_all(&word).map_err(failed)?;
         memory.rewind().map_err(failed)?;
-        let (file, writer) =
-            rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let (pieces, writer) = Outflow::new()?;
         let named = layers.into_iter().map(|layer| (layer.clone(), shared.layer_dir(&layer))).collect();
         let task = LayerTask::Export { layers: named };
         let worker = Worker::start(&shared.spawners, task, vec![memory.into(), writer]).await?;
-        Ok(SessionExport { file, worker, _hold: hold })
+        Ok(SessionExport { pieces, worker: Some(worker), _hold: hold })
     }
 
     async fn whole_journal(&self, id: &str) -> Result<Vec<JournalEntry>, Problem> {
@@ -111,7 +114,7 @@ impl Engine {
     pub async fn import_session(
         &self,
         caller: &Caller,
-        file: OwnedFd,
+        source: &mut impl Source,
         permit: Option<&Permit>,
     ) -> Result<Session, Problem> {
         self.open_for_work()?;
@@ -129,16 +132,30 @@ impl Engine {
         let into = shared.layer_dir(&place.layers[0]);
         make_dir(&into).map_err(failed)?;
         let task = LayerTask::Import { into: into.clone(), most_bytes: u64::MAX };
-        let imported = match Worker::run(&shared.spawners, task, vec![file]).await {
-            Ok(FromWorker::Imported { word, layers }) => {
-                self.take_up(caller, owner, &into, (&word, layers), permit).await
-            }
-            Ok(_) => Err(broken("it answered something else")),
+        let imported = match self.unpack(task, source).await {
+            Ok((word, layers)) => self.take_up(caller, owner, &into, (&word, layers), permit).await,
             Err(problem) => Err(problem),
         };
         shared.discard_layer(&place.layers[0]);
         shared.trash.notify_one();
         imported
+    }
+
+    async fn unpack(
+        &self,
+        task: LayerTask,
+        source: &mut impl Source,
+    ) -> Result<(Vec<u8>, Vec<String>), Problem> {
+        let (pipe, file) = Inflow::new()?;
+        let worker = Worker::start(&self.shared.spawners, task, vec![file]).await?;
+        if let Err((problem, _pipe)) = pipe.feed(source).await {
+            // What is there of it goes with the place that it is in.
+            return Err(problem);
+        }
+        match worker.answer().await? {
+            FromWorker::Imported { word, layers } => Ok((word, layers)),
+            _ => Err(broken("it answered something else")),
+        }
     }
 
     async fn take_up(

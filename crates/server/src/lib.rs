@@ -24,6 +24,7 @@ mod listen;
 mod metrics;
 mod multipart;
 mod openapi;
+mod pieces;
 mod rate;
 mod reply;
 mod request_id;

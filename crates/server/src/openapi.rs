@@ -45,6 +45,8 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::past::digest,
         crate::routes::past::lineage,
         crate::routes::past::collect_garbage,
+        crate::routes::transfer::export,
+        crate::routes::transfer::import,
         crate::routes::files::list,
         crate::routes::files::read,
         crate::routes::files::write,

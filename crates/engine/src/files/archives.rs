@@ -1,29 +1,19 @@
 //! Archives on their way into a room and out of it, through a pipe.
 
 use super::clerks::Lent;
-use super::contents::{Source, hex};
+use super::contents::Source;
 use super::{Files, unexpected};
-use aws_lc_rs::digest::{Context, SHA256};
-use bytes::{Bytes, BytesMut};
+use crate::pipes::{Fed, Inflow, Outflow};
+use bytes::Bytes;
 use serde_json::json;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe;
+use std::os::fd::AsFd;
 use workroom_proto::{FromClerk, ToClerk};
-use workroom_types::{ArchiveCaps, ArchiveFormat, FilePath, Imported, Problem, ProblemCode};
-
-/// What a pipe holds, where the kernel lets it: few wakings for much data.
-const PIPE: usize = 1 << 20;
-
-/// As much as is passed on at once.
-const PIECE: usize = 256 << 10;
+use workroom_types::{ArchiveCaps, ArchiveFormat, FilePath, Imported, Problem};
 
 /// An archive that is being made.
 pub struct Export {
-    pipe: pipe::Receiver,
+    pieces: Outflow,
     clerk: Option<Lent>,
-    buffer: BytesMut,
     entries: u64,
 }
 
@@ -31,11 +21,9 @@ impl Export {
     /// The next piece. There is nothing more only when the archive is whole: one that could not be finished is a
     /// problem, whatever of it was passed on.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
-        self.buffer.reserve(PIECE);
-        match self.pipe.read_buf(&mut self.buffer).await {
-            Ok(0) => self.end().await.map(|()| None),
-            Ok(_) => Ok(Some(self.buffer.split().freeze())),
-            Err(error) => Err(broken(&error)),
+        match self.pieces.next().await? {
+            Some(piece) => Ok(Some(piece)),
+            None => self.end().await.map(|()| None),
         }
     }
 
@@ -62,8 +50,7 @@ impl Files<'_> {
         let FilePath { path, root } = request;
         let ask = ToClerk::Export { path, root, format };
         let mut clerk = self.clerks(&ask).await?.lend().await?;
-        let (ours, theirs) = pipe_pair()?;
-        let pipe = pipe::Receiver::from_owned_fd(ours).map_err(|error| broken(&error))?;
+        let (pieces, theirs) = Outflow::new()?;
         let answer = clerk.ask(&ask, &[theirs.as_fd()]).await;
         drop(theirs);
         match answer {
@@ -71,7 +58,7 @@ impl Files<'_> {
             Ok((other, _)) => return Err(unexpected(other)),
             Err(lost) => return Err(clerk.explain(lost).await),
         }
-        Ok(Export { pipe, clerk: Some(clerk), buffer: BytesMut::new(), entries: 0 })
+        Ok(Export { pieces, clerk: Some(clerk), entries: 0 })
     }
 
     /// Unpacks an archive into a directory: all of it, or nothing.
@@ -84,14 +71,13 @@ impl Files<'_> {
         let FilePath { path, root } = request;
         let ask = ToClerk::Import { path, root, caps };
         let mut clerk = self.clerks(&ask).await?.lend().await?;
-        let (theirs, ours) = pipe_pair()?;
-        let pipe = pipe::Sender::from_owned_fd(ours).map_err(|error| broken(&error))?;
+        let (pipe, theirs) = Inflow::new()?;
         if let Err(lost) = clerk.send(&ask, &[theirs.as_fd()]).await {
             return Err(clerk.explain(lost).await);
         }
         drop(theirs);
         // A source that breaks is no end of the archive: the clerk is hung up on first, and keeps nothing.
-        let (bytes, sha256) = match feed(source, pipe).await {
+        let Fed { bytes, sha256 } = match pipe.feed(source).await {
             Ok(fed) => fed,
             Err((problem, pipe)) => {
                 drop(clerk);
@@ -113,40 +99,4 @@ impl Files<'_> {
             Err(lost) => Err(clerk.explain(lost).await),
         }
     }
-}
-
-/// Passes a source's pieces on until it ends, or until nobody wants more. The pipe comes back from a source that broke.
-async fn feed(
-    source: &mut impl Source,
-    mut pipe: pipe::Sender,
-) -> Result<(u64, String), (Problem, pipe::Sender)> {
-    let (mut bytes, mut hash) = (0, Context::new(&SHA256));
-    loop {
-        let piece = match source.next().await {
-            Ok(Some(piece)) => piece,
-            Ok(None) => return Ok((bytes, hex(hash))),
-            Err(problem) => return Err((problem, pipe)),
-        };
-        hash.update(&piece);
-        bytes += piece.len() as u64;
-        match pipe.write_all(&piece).await {
-            Ok(()) => {}
-            // It has seen enough: its answer says why.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok((bytes, hex(hash))),
-            Err(error) => return Err((broken(&error), pipe)),
-        }
-    }
-}
-
-/// The reading and the writing end.
-fn pipe_pair() -> Result<(OwnedFd, OwnedFd), Problem> {
-    let pair = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-    let (reads, writes) = pair.map_err(|error| broken(&error.into()))?;
-    // Beyond what one user may have the kernel says no, and a smaller pipe does as well, slower.
-    let _ = rustix::pipe::fcntl_setpipe_size(&writes, PIPE);
-    Ok((reads, writes))
-}
-
-fn broken(error: &io::Error) -> Problem {
-    Problem::new(ProblemCode::Internal, format!("the pipe to the room broke: {error}"), "")
 }

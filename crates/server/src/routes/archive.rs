@@ -1,28 +1,16 @@
 //! `/v1/sessions/{id}/archive`: a directory as one file, in and out.
 
 use crate::call::Call;
-use crate::download::{SHA256_TRAILER, takes_trailers};
+use crate::download::takes_trailers;
 use crate::idempotency::once_streamed;
 use crate::openapi::{ArchiveParams, ExportParams, SessionPath};
+use crate::pieces;
 use crate::reply::{Answer, Reply};
-use aws_lc_rs::digest::{Context as Hash, SHA256};
-use axum::body::Body;
+use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, TRAILER};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
-use bytes::Bytes;
-use hyper::body::Frame;
 use serde::Deserialize;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::sync::mpsc;
-use workroom_engine::Export;
-use workroom_types::{ArchiveCaps, ArchiveFormat, FilePath, Imported, Problem, ProblemCode};
-
-const ENTRIES_TRAILER: HeaderName = HeaderName::from_static("x-workroom-entries");
-
-/// Pieces that wait for a slow reader; then the room waits.
-const WAITING: usize = 2;
+use workroom_types::{ArchiveCaps, ArchiveFormat, FilePath, Imported};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -98,9 +86,7 @@ pub(crate) async fn export(call: Call) -> Answer {
     let request = FilePath { path, root };
     let export = call.engine().files(&call.caller, call.id()).export(request, format).await?;
     let with_trailers = takes_trailers(call.headers());
-    let (parts, receiver) = mpsc::channel(WAITING);
-    tokio::spawn(pump(export, with_trailers, parts));
-    let mut response = Response::new(Body::new(ArchiveBody { parts: receiver, over: false }));
+    let mut response = Response::new(pieces::body(export, with_trailers));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(format)));
     if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
@@ -134,95 +120,13 @@ fn file_name(path: &str, format: ArchiveFormat) -> String {
     format!("{}.{suffix}", last.chars().take(100).map(plain).collect::<String>())
 }
 
-/// What an archive's body is made of. Without an end it was cut off, whatever came before.
-enum PartOfArchive {
-    Piece(Bytes),
-    End(Option<HeaderMap>),
-}
-
-async fn pump(mut export: Export, with_trailers: bool, parts: mpsc::Sender<Result<PartOfArchive, Problem>>) {
-    let mut hash = with_trailers.then(|| Hash::new(&SHA256));
-    loop {
-        let part = match export.next().await {
-            Ok(Some(piece)) => {
-                if let Some(hash) = &mut hash {
-                    hash.update(&piece);
-                }
-                Ok(PartOfArchive::Piece(piece))
-            }
-            Ok(None) => Ok(PartOfArchive::End(hash.take().map(|hash| trailers(export.entries(), hash)))),
-            Err(problem) => {
-                tracing::warn!(%problem, "an archive could not be finished");
-                Err(problem)
-            }
-        };
-        let is_last = !matches!(part, Ok(PartOfArchive::Piece(_)));
-        if parts.send(part).await.is_err() || is_last {
-            return;
-        }
-    }
-}
-
-fn trailers(entries: u64, hash: Hash) -> HeaderMap {
-    let text: String = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut trailers = HeaderMap::new();
-    trailers.insert(ENTRIES_TRAILER, HeaderValue::from(entries));
-    if let Ok(text) = HeaderValue::from_str(&text) {
-        trailers.insert(SHA256_TRAILER, text);
-    }
-    trailers
-}
-
-struct ArchiveBody {
-    parts: mpsc::Receiver<Result<PartOfArchive, Problem>>,
-    over: bool,
-}
-
-impl hyper::body::Body for ArchiveBody {
-    type Data = Bytes;
-    type Error = Problem;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Problem>>> {
-        if self.over {
-            return Poll::Ready(None);
-        }
-        self.parts.poll_recv(context).map(|part| match part {
-            Some(Ok(PartOfArchive::Piece(piece))) => Some(Ok(Frame::data(piece))),
-            Some(Ok(PartOfArchive::End(trailers))) => {
-                self.over = true;
-                trailers.map(|trailers| Ok(Frame::trailers(trailers)))
-            }
-            Some(Err(problem)) => Some(Err(problem)),
-            None => Some(Err(Problem::new(ProblemCode::Internal, "the archive was cut off", ""))),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::BodyExt;
 
     #[test]
     fn an_archive_has_a_name_that_every_system_takes() {
         assert_eq!(file_name("", ArchiveFormat::TarZst), "workspace.tar.zst");
         assert_eq!(file_name("/workspace/../a b\"\n/", ArchiveFormat::Zip), "a_b__.zip");
-    }
-
-    #[tokio::test]
-    async fn what_has_no_end_is_not_whole() {
-        let body = |parts: Vec<Result<PartOfArchive, Problem>>| {
-            let (sender, receiver) = mpsc::channel(4);
-            parts.into_iter().for_each(|part| drop(sender.try_send(part)));
-            ArchiveBody { parts: receiver, over: false }.collect()
-        };
-        let piece = || Ok(PartOfArchive::Piece(Bytes::from_static(b"abc")));
-        let whole = body(vec![piece(), piece(), Ok(PartOfArchive::End(None))]).await;
-        assert_eq!(whole.expect("whole").to_bytes(), "abcabc");
-        assert!(body(vec![piece()]).await.is_err());
-        assert!(body(vec![piece(), Err(Problem::invalid("x", ""))]).await.is_err());
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod past;
 pub(crate) mod private;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
+pub(crate) mod transfer;
 pub(crate) mod upload;
 pub(crate) mod watch;
 
@@ -49,6 +50,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/merge", post(past::merge))
         .route("/v1/sessions/{id}/digest", get(past::digest))
         .route("/v1/sessions/{id}/lineage", get(past::lineage))
+        .route("/v1/sessions/{id}/export", get(transfer::export))
+        .route("/v1/sessions/import", post(transfer::import))
         .route("/v1/gc", post(past::collect_garbage))
         .route("/v1/sessions/{id}/files", get(files::list).post(upload::upload))
         .route("/v1/sessions/{id}/files/{*path}", file())
