@@ -208,3 +208,52 @@ fn out_of_descriptors(_: io::Error) -> Problem {
 fn later(_request: ToClerk, _fds: Vec<OwnedFd>, _channel: &Channel) -> Result<FromClerk, Problem> {
     Err(Problem::new(ProblemCode::Internal, "the room cannot do this yet", ""))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workroom_types::FilePath;
+
+    fn ask(host: &Channel, request: &ToClerk) -> (FromClerk, Vec<OwnedFd>) {
+        host.send(request, &[]).unwrap();
+        hear(host)
+    }
+
+    fn hear(host: &Channel) -> (FromClerk, Vec<OwnedFd>) {
+        match host.receive().unwrap() {
+            Received::Message(answer, fds) => (answer, fds),
+            Received::Closed => panic!("the clerk hung up"),
+        }
+    }
+
+    fn code(answer: &FromClerk) -> Option<ProblemCode> {
+        match answer {
+            FromClerk::Failed(failure) => Some(failure.code),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_clerk_answers_everything_and_ends_with_its_channel() {
+        let (host, clerk) = Channel::pair().unwrap();
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(move || run(&clerk));
+            let (answer, _) = ask(&host, &ToClerk::Commit);
+            assert_eq!(code(&answer), Some(ProblemCode::InvalidArgument));
+            // No request that there is.
+            host.send(&u64::MAX, &[]).unwrap();
+            let (answer, _) = hear(&host);
+            assert_eq!(code(&answer), Some(ProblemCode::Internal));
+            let (answer, fds) =
+                ask(&host, &ToClerk::Open(FilePath { path: "/proc/self/status".into(), root: true }));
+            assert!(matches!(answer, FromClerk::Opened(_)));
+            let mut name = [0; 5];
+            rustix::io::read(&fds[0], &mut name).unwrap();
+            assert_eq!(&name, b"Name:");
+            let (answer, _) = ask(&host, &ToClerk::Stat(FilePath { path: "../x".into(), root: false }));
+            assert_eq!(code(&answer), Some(ProblemCode::PathOutsideWorkspace));
+            drop(host);
+            assert_eq!(serving.join().unwrap(), 0);
+        });
+    }
+}

@@ -143,7 +143,7 @@ pub(crate) fn rename(
             copy_thing((&source, from), (&target, to), over)?;
             remove_source(&source, from)?;
         }
-        Err(error) => return Err(problem(error, to, "made by a move")),
+        Err(error) => return Err(problem(error, from, "moved")),
     }
     stat(base, to)
 }

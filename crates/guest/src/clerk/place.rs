@@ -4,7 +4,7 @@
 //! itself refuses (`RESOLVE_BENEATH`) what would. It refuses absolute links too, also those that lead back in, such as
 //! `/workspace/x`; these are followed here, part by part, and every part is opened beneath the same descriptor.
 
-use super::failure::{busy, not_found, problem, wrong_kind};
+use super::failure::{busy, not_found, problem, quoted, wrong_kind};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -414,9 +414,9 @@ fn lookup(error: Errno, path: &RoomPath) -> Problem {
 /// The same where directories are to be made.
 fn in_the_way(error: Errno, path: &RoomPath) -> Problem {
     match error {
-        Errno::NOTDIR => wrong_kind(
-            path,
-            "not possible: a part of the path is not a directory",
+        Errno::NOTDIR => Problem::new(
+            ProblemCode::WrongKind,
+            format!("{} cannot be made: a part of the path is not a directory", quoted(path)),
             "move away what is in the place of the directory",
         ),
         Errno::NOENT => Problem::new(
