@@ -198,6 +198,15 @@ fn signals(context: &Context, who: Who) -> Outcome {
         if let Who::Outside = who {
             return Ok("may signal".to_owned());
         }
+        // A launcher that is ended before it has told of this very command leaves the guest to say that the command
+        // was not started: that harms the attacker alone, and is not what is tried here.
+        let waits = || status_of(&pid.to_string(), "State").is_some_and(|state| state.starts_with('S'));
+        for _ in 0..1000 {
+            if waits() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // The guest is init of its namespace: the kernel drops what it has no handler for, even SIGKILL. So a
         // permitted signal is a breach only if it has an effect.
         let alive =
