@@ -12,12 +12,14 @@ mod edit;
 mod failure;
 mod info;
 mod list;
+mod patch;
 mod place;
 #[cfg(test)]
 mod races;
 mod read;
 #[cfg(test)]
 mod scratch;
+mod temporary;
 mod walk;
 mod write;
 
