@@ -5,7 +5,7 @@
 
 use super::super::failure::{busy, problem};
 use super::super::place::{Base, Last, Spot, is_same};
-use super::super::temporary;
+use super::super::temporary::{self, NewDirectories};
 use super::{Action, Change};
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, openat, renameat, renameat_with, statat, unlinkat,
@@ -13,10 +13,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io::Write;
-use workroom_types::{Problem, ProblemCode, RoomPath};
+use workroom_types::{Problem, RoomPath};
 
 pub(super) fn commit(base: &Base, changes: &[Change]) -> Result<(), Problem> {
-    let mut work = Work { base, made: Vec::new(), steps: Vec::new(), done: false };
+    let mut work = Work { base, made: NewDirectories::new(base), steps: Vec::new(), done: false };
     for change in changes {
         work.prepare(change)?;
     }
@@ -31,7 +31,7 @@ pub(super) fn commit(base: &Base, changes: &[Change]) -> Result<(), Problem> {
 struct Work<'a> {
     base: &'a Base,
     /// Directories that were made for new files.
-    made: Vec<RoomPath>,
+    made: NewDirectories<'a>,
     steps: Vec<Step<'a>>,
     done: bool,
 }
@@ -53,7 +53,7 @@ impl<'a> Work<'a> {
         let path = &change.path;
         let (spot, seen) = match &change.action {
             Action::Create { .. } => {
-                self.note_missing(path);
+                self.made.expect_above(path);
                 (self.base.spot_with_parents(path, Last::Stay)?, None)
             }
             Action::Replace { seen, .. } | Action::Delete { seen } => {
@@ -69,20 +69,6 @@ impl<'a> Work<'a> {
         match self.steps.last_mut() {
             Some(step) => step.write(content, mode).map_err(|error| problem(error, path, "written")),
             None => Ok(()),
-        }
-    }
-
-    /// Remembers the directories above a new file that are not there yet.
-    fn note_missing(&mut self, path: &RoomPath) {
-        for (end, _) in path.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-            let above = RoomPath { root: path.root, bytes: path.bytes[..end].to_vec() };
-            if self
-                .base
-                .open(&above, Last::Follow)
-                .is_err_and(|problem| problem.code == ProblemCode::NotFound)
-            {
-                self.made.push(above);
-            }
         }
     }
 
@@ -178,12 +164,9 @@ impl Drop for Work<'_> {
             }
             step.clear();
         }
-        if !self.done {
-            for made in self.made.iter().rev() {
-                if let Ok(spot) = self.base.spot(made, Last::Stay) {
-                    let _ = unlinkat(&spot.dir, &spot.name, AtFlags::REMOVEDIR);
-                }
-            }
+        // Those that are not kept go after this, when they are empty again.
+        if self.done {
+            self.made.keep();
         }
     }
 }
