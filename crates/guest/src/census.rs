@@ -29,6 +29,20 @@ pub(crate) struct Census {
     page: u64,
 }
 
+/// Processes that keep the room and are none of its own: they are in no list, and in no command's tree, whatever they
+/// show of themselves.
+#[derive(Default)]
+pub(crate) struct Staff {
+    pub(crate) launcher: i32,
+    pub(crate) clerks: HashSet<i32>,
+}
+
+impl Staff {
+    fn has(&self, pid: i32) -> bool {
+        pid == 1 || pid == self.launcher || self.clerks.contains(&pid)
+    }
+}
+
 /// Whose tree a process is in.
 enum Label {
     Is(u64),
@@ -68,10 +82,10 @@ impl Census {
             .collect()
     }
 
-    /// Everybody but the guest and the launcher.
-    fn others(&self, launcher: i32) -> Vec<i32> {
+    /// Everybody but the staff.
+    fn others(&self, staff: &Staff) -> Vec<i32> {
         let mut pids = self.pids();
-        pids.retain(|pid| *pid != 1 && *pid != launcher);
+        pids.retain(|pid| !staff.has(*pid));
         pids
     }
 
@@ -88,9 +102,9 @@ impl Census {
     }
 
     /// One look at who has this label. `seen`: who was there in the looks before.
-    fn look(&self, label: u64, launcher: i32, seen: &mut HashSet<i32>) -> Look {
+    fn look(&self, label: u64, staff: &Staff, seen: &mut HashSet<i32>) -> Look {
         let mut look = Look { found: Vec::new(), is_sure: true };
-        for pid in self.others(launcher) {
+        for pid in self.others(staff) {
             // Somebody new may be the child of one that ended between being listed and being looked at, and may
             // have one by now.
             look.is_sure &= !seen.insert(pid);
@@ -122,10 +136,10 @@ impl Census {
 
     /// Ends everything with this label. First all of it is stopped: what is stopped cannot make more of itself. Says
     /// whether a last look was sure that nothing is left; what is made and ends all the time may escape many.
-    pub(crate) fn kill_tree(&self, label: u64, launcher: i32, most_looks: usize) -> bool {
+    pub(crate) fn kill_tree(&self, label: u64, staff: &Staff, most_looks: usize) -> bool {
         let (mut stopped, mut seen) = (HashSet::new(), HashSet::new());
         for _ in 0..most_looks {
-            let Look { mut found, is_sure } = self.look(label, launcher, &mut seen);
+            let Look { mut found, is_sure } = self.look(label, staff, &mut seen);
             found.retain(|pid| !stopped.contains(pid));
             if found.is_empty() && is_sure {
                 break;
@@ -136,7 +150,7 @@ impl Census {
             }
         }
         for _ in 0..most_looks {
-            let look = self.look(label, launcher, &mut seen);
+            let look = self.look(label, staff, &mut seen);
             if look.found.is_empty() && look.is_sure {
                 return true;
             }
@@ -145,12 +159,13 @@ impl Census {
         false
     }
 
-    /// Stops every process that is not stopped already, and says which ones. For rooms without a freezer.
-    pub(crate) fn stop_all(&self, launcher: i32) -> Vec<i32> {
+    /// Stops every process that is not stopped already, and says which ones. For rooms without a freezer, which would
+    /// stop clerks too: while a room stands still nothing changes its files.
+    pub(crate) fn stop_all(&self, staff: &Staff) -> Vec<i32> {
         let (mut stopped, mut seen) = (HashSet::new(), HashSet::new());
         for _ in 0..MOST_LOOKS {
             let mut is_sure = true;
-            for pid in self.others(launcher) {
+            for pid in self.pids().into_iter().filter(|pid| *pid != 1 && *pid != staff.launcher) {
                 is_sure &= !seen.insert(pid);
                 let runs = self.stat(pid).is_some_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X'));
                 if runs && stopped.insert(pid) {
@@ -169,8 +184,8 @@ impl Census {
         pids.iter().for_each(|pid| signal(*pid, Signal::CONT));
     }
 
-    pub(crate) fn list(&self, launcher: i32) -> Vec<ProcessInfo> {
-        let mut pids = self.others(launcher);
+    pub(crate) fn list(&self, staff: &Staff) -> Vec<ProcessInfo> {
+        let mut pids = self.others(staff);
         pids.sort_unstable();
         pids.truncate(MOST_PROCESSES);
         let mut left = MOST_BYTES;
@@ -202,14 +217,14 @@ impl Census {
         })
     }
 
-    pub(crate) fn total(&self, launcher: i32) -> Total {
+    pub(crate) fn total(&self, staff: &Staff) -> Total {
         let mut total = Total { cpu_micros: 0, memory: 0, processes: 0 };
         for pid in self.pids() {
             let Some(stat) = self.stat(pid) else { continue };
             if pid == 1 {
                 // What those that ended had used. The guest's own work is nobody's activity.
                 total.cpu_micros += stat.reaped_ticks * MICROS_PER_TICK;
-            } else if pid != launcher {
+            } else if !staff.has(pid) {
                 total.cpu_micros += (stat.own_ticks + stat.reaped_ticks) * MICROS_PER_TICK;
                 total.memory += stat.pages * self.page;
                 total.processes += u32::from(stat.state != 'Z');

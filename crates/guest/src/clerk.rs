@@ -1,7 +1,213 @@
 //! The clerk: does the host's file work in the room, behind its walls, one request at a time.
+//!
+//! A copy of the launcher that executes no program. It has the walls of a command, and the user that agents have. Two
+//! rights it has beyond them, over files of the room's own ids: whatever a room's processes left, closed directories and
+//! files of the room's root included, can be read and deleted.
 
+mod archive;
+mod change;
+mod copy;
+mod delete;
+mod draft;
+mod edit;
 mod failure;
+mod info;
+mod list;
+mod patch;
 mod place;
 #[cfg(test)]
+mod races;
+mod read;
+#[cfg(test)]
 mod scratch;
+mod temporary;
 mod walk;
+mod write;
+
+use crate::launch::LaunchRules;
+use place::Base;
+use rustix::fs::Mode;
+use rustix::process::{DumpableBehavior, Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use workroom_proto::{Channel, FromClerk, Received, ToClerk};
+use workroom_sys::clone::clone_sibling_process;
+use workroom_types::{AGENT_ID, Deleted, Problem, ProblemCode, RoomPath};
+
+/// What a clerk may do to files that their modes keep `agent` out of.
+pub(crate) const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER);
+
+/// In the launcher: starts a clerk at the other end of a channel.
+pub(crate) fn start(rules: &LaunchRules, fds: Vec<OwnedFd>) -> io::Result<i32> {
+    let [channel] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let birth = rules.birth_group.as_ref().map(AsFd::as_fd);
+    let cloned = clone_sibling_process(birth, rules.key, || match become_clerk(rules, &channel) {
+        Ok(()) => run(&Channel::from_fd(channel)),
+        Err(_) => 1,
+    })?;
+    Ok(cloned.pid)
+}
+
+fn become_clerk(rules: &LaunchRules, channel: &OwnedFd) -> io::Result<()> {
+    workroom_sys::exec::close_all_but(&mut [0, 1, 2, channel.as_raw_fd()])?;
+    rustix::thread::set_name(c"clerk")?;
+    // Out of the reach of what is sent to the launcher's group.
+    rustix::process::setpgid(None, None)?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let keep = rustix::thread::capabilities(None)?.permitted & CAPABILITIES;
+    if rules.switches_users {
+        // Without it the change of user would take all capabilities away.
+        rustix::thread::set_keep_capabilities(true)?;
+        let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::from_raw(AGENT_ID));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+        rustix::thread::set_keep_capabilities(false)?;
+    }
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)?;
+    // Last: a change of identity decides anew. Agents have this user too, and are not to read or trace it.
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// An answer, and the file that goes with it.
+struct Reply {
+    message: FromClerk,
+    file: Option<OwnedFd>,
+}
+
+impl From<FromClerk> for Reply {
+    fn from(message: FromClerk) -> Reply {
+        Reply { message, file: None }
+    }
+}
+
+/// Serves until the host hangs up; returns the status that the clerk ends with.
+fn run(channel: &Channel) -> i32 {
+    let mut pending = None;
+    loop {
+        let reply = match channel.receive() {
+            Ok(Received::Message(request, fds)) => {
+                serve(request, fds, &mut pending, channel).unwrap_or_else(failed)
+            }
+            Ok(Received::Closed) => return 0,
+            // A host that is newer than the room.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => failed(Problem::new(
+                ProblemCode::Internal,
+                format!("the room does not understand what was asked: {error}"),
+                "stop the session: its next room will",
+            )),
+            Err(_) => return 1,
+        };
+        let file: Vec<_> = reply.file.iter().map(AsFd::as_fd).collect();
+        let sent = match channel.send(&reply.message, &file) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => channel.send(&too_large(), &[]),
+            other => other,
+        };
+        if sent.is_err() {
+            return 1;
+        }
+    }
+}
+
+fn failed(problem: Problem) -> Reply {
+    FromClerk::Failed(problem.into()).into()
+}
+
+fn too_large() -> FromClerk {
+    let problem = Problem::new(
+        ProblemCode::FileTooLarge,
+        "the answer is too large for one piece",
+        "ask for less at a time",
+    );
+    FromClerk::Failed(problem.into())
+}
+
+/// Does what was asked. `pending` is the file that the host was writing before; whatever is not its commit gives it up.
+fn serve(
+    request: ToClerk,
+    fds: Vec<OwnedFd>,
+    pending: &mut Option<write::Pending>,
+    channel: &Channel,
+) -> Result<Reply, Problem> {
+    let written = pending.take();
+    let find = |text: &str, root: bool| -> Result<(Base, RoomPath), Problem> {
+        let path = RoomPath::parse(text, root)?;
+        Ok((Base::of(&path)?, path))
+    };
+    let message = match request {
+        ToClerk::List(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::List(list::list(&base, &path, &asked)?)
+        }
+        ToClerk::Stat(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::Info(info::stat(&base, &path)?)
+        }
+        ToClerk::Read(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::Content(read::read(&base, &path, &asked)?)
+        }
+        ToClerk::Open(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            let (file, stat) = read::open_file(&base, &path)?;
+            let message = FromClerk::Opened(info::info(&path, &stat, None));
+            return Ok(Reply { message, file: Some(file) });
+        }
+        ToClerk::Create(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            let new = write::create(&base, path, asked)?;
+            let file = new.file().try_clone_to_owned().map_err(out_of_descriptors)?;
+            *pending = Some(new);
+            return Ok(Reply { message: FromClerk::Writable, file: Some(file) });
+        }
+        ToClerk::Commit => {
+            let Some(written) = written else {
+                return Err(Problem::invalid("there is nothing to commit", "create a file first"));
+            };
+            FromClerk::Info(write::commit(&Base::of(written.path())?, written)?)
+        }
+        ToClerk::MakeDirectory(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::Info(change::make_directory(&base, &path, &asked)?)
+        }
+        ToClerk::Move(asked) => {
+            let (base, from) = find(&asked.from, asked.root)?;
+            let to = RoomPath::parse(&asked.to, asked.root)?;
+            FromClerk::Info(change::rename(&base, &from, &to, asked.overwrite)?)
+        }
+        ToClerk::Copy(asked) => {
+            let (base, from) = find(&asked.from, asked.root)?;
+            let to = RoomPath::parse(&asked.to, asked.root)?;
+            FromClerk::Info(change::copy(&base, &from, &to, asked.overwrite)?)
+        }
+        ToClerk::Delete { path, recursive, root } => {
+            let (base, path) = find(&path, root)?;
+            FromClerk::Deleted(Deleted { deleted: delete::delete(&base, &path, recursive)? })
+        }
+        ToClerk::Edit(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::Edited(edit::edit(&base, &path, &asked)?)
+        }
+        ToClerk::DiskUse(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::DiskUse(list::disk_use(&base, &path)?)
+        }
+        request @ (ToClerk::Search(_)
+        | ToClerk::Patch(_)
+        | ToClerk::Watch { .. }
+        | ToClerk::Import { .. }
+        | ToClerk::Export { .. }) => later(request, fds, channel)?,
+    };
+    Ok(message.into())
+}
+
+fn out_of_descriptors(_: io::Error) -> Problem {
+    Problem::limit("open_files", "too many files are open in the room's clerk", "")
+}
+
+/// What this version does not do.
+fn later(_request: ToClerk, _fds: Vec<OwnedFd>, _channel: &Channel) -> Result<FromClerk, Problem> {
+    Err(Problem::new(ProblemCode::Internal, "the room cannot do this yet", ""))
+}

@@ -1,6 +1,6 @@
 //! Stopping all commands of a room where they are, and letting them go on.
 
-use crate::census::Census;
+use crate::census::{Census, Staff};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ impl Freezer {
         }
     }
 
-    pub(crate) fn freeze(&mut self, census: &Census, launcher: i32) -> io::Result<()> {
+    pub(crate) fn freeze(&mut self, census: &Census, staff: &Staff) -> io::Result<()> {
         match self {
             Freezer::Group { freeze, events } => {
                 rustix::io::pwrite(&*freeze, b"1", 0)?;
@@ -36,7 +36,7 @@ impl Freezer {
                 frozen
             }
             Freezer::Signals { stopped } => {
-                *stopped = census.stop_all(launcher);
+                *stopped = census.stop_all(staff);
                 Ok(())
             }
         }

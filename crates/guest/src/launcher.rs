@@ -1,7 +1,7 @@
 //! The launcher: stands behind the room's inner walls and starts commands there.
 
 use crate::launch::{LaunchRules, launch};
-use crate::{Walls, WorkGroup};
+use crate::{Walls, WorkGroup, clerk};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -46,7 +46,17 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     }
     let mut has_session = false;
     while let Ok(Received::Message(message, fds)) = channel.receive() {
-        let ToLauncher::Launch { command, spec } = message else { continue };
+        let (command, spec) = match message {
+            ToLauncher::Launch { command, spec } => (command, spec),
+            ToLauncher::Clerk => {
+                // Its channel is closed here, and so tells of a clerk that could not be started.
+                let pid = clerk::start(&rules, fds).unwrap_or(0);
+                if channel.send(&FromLauncher::Clerk { pid }, &[]).is_err() {
+                    break;
+                }
+                continue;
+            }
+        };
         // One session for all commands, without a terminal: for the first one, since a room may have none.
         if !std::mem::replace(&mut has_session, true) {
             let _ = rustix::process::setsid();
@@ -98,14 +108,27 @@ fn enter(
         workroom_sys::seccomp::install(filter).map_err(at("seccomp"))?;
     }
     if walls.drop_capabilities {
-        limit_capabilities(switches_users, walls.cgroup_namespace || walls.labels)
-            .map_err(at("capabilities"))?;
+        let mut keep = CapabilitySet::empty();
+        if switches_users {
+            keep |= CapabilitySet::SETUID | CapabilitySet::SETGID;
+        }
+        if walls.cgroup_namespace || walls.labels {
+            keep |= CapabilitySet::SYS_ADMIN;
+        }
+        if walls.own_ids {
+            keep |= clerk::CAPABILITIES;
+        }
+        limit_capabilities(keep).map_err(at("capabilities"))?;
     }
     Ok(())
 }
 
-/// Empties the bounding, inheritable and ambient sets for good, and keeps only what starting commands takes.
-fn limit_capabilities(switches_users: bool, makes_namespaces: bool) -> io::Result<()> {
+/// Empties the bounding, inheritable and ambient sets for good, and keeps only what starting commands and clerks takes.
+///
+/// What clerks are to have, the launcher has to have, and it weakens nothing: the launcher executes no program, opens
+/// no path of the room's, and is not for the room to trace; a command gives up all of it before it enters its working
+/// directory or looks for its program.
+fn limit_capabilities(keep: CapabilitySet) -> io::Result<()> {
     for bit in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -118,13 +141,6 @@ fn limit_capabilities(switches_users: bool, makes_namespaces: bool) -> io::Resul
     match rustix::thread::clear_ambient_capability_set() {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
-    }
-    let mut keep = CapabilitySet::empty();
-    if switches_users {
-        keep |= CapabilitySet::SETUID | CapabilitySet::SETGID;
-    }
-    if makes_namespaces {
-        keep |= CapabilitySet::SYS_ADMIN;
     }
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     Ok(rustix::thread::set_capabilities(None, sets)?)

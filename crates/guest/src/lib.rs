@@ -59,6 +59,8 @@ pub struct Walls {
     pub launcher_key: LauncherKey,
     pub no_new_privs: bool,
     pub drop_capabilities: bool,
+    /// Ids mean nobody outside the room: rights over all files of its ids are rights over its own files only.
+    pub own_ids: bool,
     /// Entered by each command, in the group that it was born in: a launcher in such a namespace could not
     /// place commands outside its own group.
     pub cgroup_namespace: bool,

@@ -1,8 +1,9 @@
 //! The guest's loop: what the host asks, what the launcher answers, what commands write, who ended.
 
+mod clerks;
 mod kept;
 
-use crate::census::Census;
+use crate::census::{Census, Staff};
 use crate::freezer::Freezer;
 use crate::host::Host;
 use crate::launcher::{self, Launcher};
@@ -74,7 +75,9 @@ struct Pid1 {
     host: Host,
     signals: OwnedFd,
     launcher: Channel,
-    launcher_pid: i32,
+    staff: Staff,
+    /// Clerks that the launcher was asked for and has not told of.
+    clerks_awaited: u32,
     launcher_parts: Option<Launcher>,
     lifetime: Lifetime,
     meters: Meters,
@@ -116,7 +119,8 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         host: Host::new(control, listener)?,
         signals,
         launcher,
-        launcher_pid: 0,
+        staff: Staff::default(),
+        clerks_awaited: 0,
         launcher_parts: Some(Launcher { walls, work, switches_users, resource_limits }),
         lifetime,
         meters,
@@ -166,7 +170,7 @@ impl Pid1 {
             }
             launcher::run(parts, channel)
         });
-        self.launcher_pid = cloned?.pid;
+        self.staff.launcher = cloned?.pid;
         Ok(())
     }
 
@@ -183,6 +187,7 @@ impl Pid1 {
             let error = RoomError::new(ErrorCode::RoomGone, "the room's launcher was killed", "try again");
             self.not_started(command, error)?;
         }
+        self.clerks_awaited = 0;
         if !self.ready {
             // It never stood: starting it again would end the same way.
             let error =
@@ -284,7 +289,7 @@ impl Pid1 {
             ToGuest::Run { command, spec, output, timeout_ms, memo } => {
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
             }
-            ToGuest::Clerk => drop(fds),
+            ToGuest::Clerk => self.start_clerk(fds),
             ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
             ToGuest::Ask { request, question } => {
                 let (answer, fds) = self.answer(&question);
@@ -377,7 +382,7 @@ impl Pid1 {
                 self.ended = true;
                 self.host.tell(FromGuest::Failed { error }, Vec::new())?;
             }
-            FromLauncher::Clerk { .. } => {}
+            FromLauncher::Clerk { pid } => self.clerk_started(pid),
             FromLauncher::Launched { command, pid, label } => self.launched(command, pid, label)?,
             FromLauncher::NotLaunched { command, error } => {
                 if let Some(Command::Launching { spec, .. }) = self.commands.get(&command) {
@@ -415,10 +420,13 @@ impl Pid1 {
         let mut nobody = true;
         while let Some(reaped) = reap()? {
             nobody = false;
-            if reaped.pid == self.launcher_pid {
+            if reaped.pid == self.staff.launcher {
                 if !self.ended {
                     self.replace_launcher()?;
                 }
+                continue;
+            }
+            if self.staff.clerks.remove(&reaped.pid) {
                 continue;
             }
             let known = self.commands.iter().find_map(|(id, command)| match command {
@@ -427,20 +435,22 @@ impl Pid1 {
             });
             match known {
                 Some(command) => self.finished(command, reaped)?,
-                // An orphan that PID 1 inherited, or a command whose start we are about to hear of.
+                // An orphan that PID 1 inherited, or a command or a clerk whose start we are about to hear of.
                 None if self.launching() => self.early.push(reaped),
                 None => {}
             }
         }
         // A child's signal without an end: one was stopped. If it is the launcher, it is needed.
-        if nobody && let Some(launcher) = Pid::from_raw(self.launcher_pid) {
+        if nobody && let Some(launcher) = Pid::from_raw(self.staff.launcher) {
             let _ = rustix::process::kill_process(launcher, Signal::CONT);
         }
         Ok(())
     }
 
+    /// Whether the launcher is about to tell of somebody.
     fn launching(&self) -> bool {
-        self.commands.values().any(|command| matches!(command, Command::Launching { .. }))
+        self.clerks_awaited > 0
+            || self.commands.values().any(|command| matches!(command, Command::Launching { .. }))
     }
 
     fn finished(&mut self, command: u32, reaped: Reaped) -> io::Result<()> {

@@ -211,7 +211,7 @@ pub enum FromLauncher {
         command: u32,
         error: LaunchError,
     },
-    /// A clerk runs, and is none of the room's own processes.
+    /// A clerk runs, and is none of the room's own processes; 0 when it could not be started.
     Clerk {
         pid: i32,
     },

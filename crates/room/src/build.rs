@@ -546,6 +546,7 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
         launcher_key,
         no_new_privs: builder.has(Layer::Nnp),
         drop_capabilities: builder.has(Layer::Caps),
+        own_ids: made.user_namespace.is_some() || builder.privilege == Privilege::Rootless,
         cgroup_namespace: builder.has(Layer::CgroupNs),
         labels: builder.spec.lifetime == Lifetime::Durable,
     };

@@ -28,7 +28,7 @@ impl CloneFlags {
     }
 }
 
-/// A process made by [`clone_process`].
+/// A process made by [`clone_process`] or [`clone_sibling_process`].
 #[derive(Debug)]
 pub struct Cloned {
     pub pid: i32,
@@ -44,6 +44,25 @@ pub fn clone_process(
     cgroup: Option<BorrowedFd<'_>>,
     child: impl FnOnce() -> i32,
 ) -> io::Result<Cloned> {
+    clone_with(flags, cgroup, [0, 0], child)
+}
+
+/// The same for a process behind a filter, which is shown `key`: the copy is a sibling, whose end is told to this
+/// process's parent.
+pub fn clone_sibling_process(
+    cgroup: Option<BorrowedFd<'_>>,
+    key: LauncherKey,
+    child: impl FnOnce() -> i32,
+) -> io::Result<Cloned> {
+    clone_with(CloneFlags::PARENT, cgroup, key.words(), child)
+}
+
+fn clone_with(
+    flags: CloneFlags,
+    cgroup: Option<BorrowedFd<'_>>,
+    [fifth, sixth]: [u64; 2],
+    child: impl FnOnce() -> i32,
+) -> io::Result<Cloned> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: `clone_args` is plain integers; all zeroes is a valid value and the kernel's own default.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -55,10 +74,12 @@ pub fn clone_process(
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
+    let size = size_of::<libc::clone_args>();
     // SAFETY: without CLONE_VM and with no stack given this is a fork: the child returns here on a private
-    // copy of the same stack. `args` outlives the call and `pidfd` is a valid place for the kernel to write.
+    // copy of the same stack. `args` outlives the call and `pidfd` is a valid place for the kernel to write. The
+    // kernel does not look at the arguments behind the second.
     let pid =
-        check(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) })?;
+        check(unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size, 0u64, 0u64, fifth, sixth) })?;
     if pid == 0 {
         let status = child();
         // SAFETY: ends the process at once; nothing of the parent's is flushed or run twice.

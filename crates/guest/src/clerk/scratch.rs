@@ -81,11 +81,13 @@ impl Scratch {
     /// What the standard library would need a descriptor for each directory for: the way down, then up again.
     pub(crate) fn remove_deep(&self) {
         let mut way = super::walk::Descent::new(self.open()).unwrap();
+        let mut depth = 0;
         while let Ok(below) = rustix::fs::openat(way.here().unwrap(), "deep", DIRECTORY, Mode::empty()) {
             way.down(below).unwrap();
+            depth += 1;
         }
         rustix::fs::unlinkat(way.here().unwrap(), "end", AtFlags::empty()).unwrap();
-        while way.depth() > 0 {
+        for _ in 0..depth {
             way.up().unwrap();
             rustix::fs::unlinkat(way.here().unwrap(), "deep", AtFlags::REMOVEDIR).unwrap();
         }

@@ -126,10 +126,6 @@ impl Descent {
         self.steps.last().and_then(|step| step.fd.as_ref()).map(AsFd::as_fd).ok_or(Errno::BADF)
     }
 
-    pub(crate) fn depth(&self) -> usize {
-        self.steps.len() - 1
-    }
-
     /// Goes down into a directory of this one. Says which step of the way was closed for it.
     pub(crate) fn down(&mut self, fd: OwnedFd) -> Result<Option<usize>, Errno> {
         let stat = fstat(&fd)?;

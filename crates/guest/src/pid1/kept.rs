@@ -46,9 +46,9 @@ impl Pid1 {
                 Ok(()) => (Answer::Done, Vec::new()),
                 Err(error) => failed(error),
             },
-            Question::Processes => (Answer::Processes(self.census.list(self.launcher_pid)), Vec::new()),
+            Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
             Question::Usage => {
-                let total = self.census.total(self.launcher_pid);
+                let total = self.census.total(&self.staff);
                 let answer = Answer::Usage {
                     cpu_micros: total.cpu_micros,
                     memory: total.memory,
@@ -116,12 +116,13 @@ impl Pid1 {
 
     /// Ends a command with everything that it started, and nothing else.
     pub(super) fn kill_tree(&mut self, command: u32) {
+        self.hear_of_clerks();
         let Some(Command::Running { pid, kept, .. }) = self.commands.get(&command) else { return };
         if let Some(label) = kept.as_ref().map(|kept| kept.label).filter(|label| *label != 0) {
-            let (census, launcher) = (&self.census, self.launcher_pid);
-            let is_sure = census.kill_tree(label, launcher, FEW_LOOKS);
+            let (census, staff) = (&self.census, &self.staff);
+            let is_sure = census.kill_tree(label, staff, FEW_LOOKS);
             if !is_sure && self.frozen_since.is_none() {
-                self.freezer.while_still(|| census.kill_tree(label, launcher, MOST_LOOKS));
+                self.freezer.while_still(|| census.kill_tree(label, staff, MOST_LOOKS));
             }
         }
         // Its own group too, which is known even where the label is not.
@@ -162,7 +163,7 @@ impl Pid1 {
     pub(super) fn freeze(&mut self, on: bool) -> io::Result<()> {
         match (on, self.frozen_since) {
             (true, None) => {
-                self.freezer.freeze(&self.census, self.launcher_pid)?;
+                self.freezer.freeze(&self.census, &self.staff)?;
                 self.frozen_since = Some(Instant::now());
             }
             (false, Some(since)) => {
