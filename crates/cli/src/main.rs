@@ -4,20 +4,28 @@
 mod arguments;
 mod attack;
 mod capture;
+mod cat;
 mod config;
+mod cp;
 mod create;
 mod diff;
 mod doctor;
+mod edit;
 mod events;
 mod exec;
 mod fork;
 mod gc;
+mod files;
+mod grep;
 mod journal;
 mod lifecycle;
 mod ls;
 mod merge;
 mod output;
+mod patch;
+mod place;
 mod plan;
+mod progress;
 mod relay;
 mod remote;
 mod reset;
@@ -30,7 +38,9 @@ mod snapshot;
 mod stream;
 mod table;
 mod token;
+mod tree;
 mod verify;
+mod watch;
 mod which;
 
 use clap::{Parser, Subcommand};
@@ -62,6 +72,20 @@ enum Verb {
     Show(show::Options),
     /// Run one command in a session
     Exec(Box<exec::Options>),
+    /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
+    Files(Box<files::Options>),
+    /// Copy files and directories to a session and from it
+    Cp(cp::Options),
+    /// Print a file of a session, or some of its lines
+    Cat(cat::Options),
+    /// Replace text in a file of a session
+    Edit(edit::Options),
+    /// Search in the files of a session
+    Grep(Box<grep::Options>),
+    /// Apply a unified diff to the files of a session
+    Patch(patch::Options),
+    /// Follow what happens to the files of a session
+    Watch(watch::Options),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -135,6 +159,13 @@ fn main() -> ExitCode {
         Verb::Ls(options) => ls::run(options),
         Verb::Show(options) => show::run(options),
         Verb::Exec(options) => exec::run(*options),
+        Verb::Files(options) => files::run(*options),
+        Verb::Cp(options) => cp::run(options),
+        Verb::Cat(options) => cat::run(options),
+        Verb::Edit(options) => edit::run(options),
+        Verb::Grep(options) => grep::run(*options),
+        Verb::Patch(options) => patch::run(options),
+        Verb::Watch(options) => watch::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),

@@ -1,5 +1,6 @@
 //! One call: a request, at most two tries of it, and an answer that is a value or a problem.
 
+use crate::body::{RequestBody, Upload};
 use crate::connection::{Pool, Ready, Sender};
 use crate::{ClientError, Endpoint, discovery};
 use bytes::{Bytes, BytesMut};
@@ -47,12 +48,15 @@ pub(crate) struct Call {
     /// Made once: every try of a call that changes something carries the same.
     key: Option<String>,
     pub(crate) last_event_id: Option<i64>,
+    /// More of them.
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Call {
     pub(crate) fn get(path: impl Into<String>) -> Call {
         let path = path.into();
-        Call { method: Method::GET, path, accept: JSON, body: None, key: None, last_event_id: None }
+        let (body, key, last_event_id) = (None, None, None);
+        Call { method: Method::GET, path, accept: JSON, body, key, last_event_id, headers: Vec::new() }
     }
 
     pub(crate) fn mutating(method: Method, path: impl Into<String>) -> Result<Call, ClientError> {
@@ -65,6 +69,11 @@ impl Call {
 
     pub(crate) fn accept(mut self, accept: &'static str) -> Call {
         self.accept = accept;
+        self
+    }
+
+    pub(crate) fn headers(mut self, headers: Vec<(&'static str, String)>) -> Call {
+        self.headers = headers;
         self
     }
 
@@ -85,7 +94,21 @@ impl Call {
         format!("{} {path}", self.method)
     }
 
-    fn request(&self, endpoint: &Endpoint, token: Option<&str>) -> Result<Request<Full<Bytes>>, ClientError> {
+    fn request(&self, endpoint: &Endpoint, token: Option<&str>) -> Result<Request<RequestBody>, ClientError> {
+        let (content_type, body) = match &self.body {
+            Some((content_type, bytes)) => (Some(*content_type), bytes.clone()),
+            None => (None, Bytes::new()),
+        };
+        self.request_with(endpoint, token, content_type, RequestBody::Whole(Full::new(body)))
+    }
+
+    fn request_with(
+        &self,
+        endpoint: &Endpoint,
+        token: Option<&str>,
+        content_type: Option<&str>,
+        body: RequestBody,
+    ) -> Result<Request<RequestBody>, ClientError> {
         let mut request = Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
@@ -108,13 +131,14 @@ impl Call {
         if let Some(id) = self.last_event_id {
             request = request.header("last-event-id", id);
         }
-        let mut body = Bytes::new();
-        if let Some((content_type, bytes)) = &self.body {
-            request = request.header(header::CONTENT_TYPE, *content_type);
-            body = bytes.clone();
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        if let Some(content_type) = content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
         }
         request
-            .body(Full::new(body))
+            .body(body)
             .map_err(|error| ClientError::Protocol(format!("{} cannot be asked: {error}", self.name())))
     }
 }
@@ -187,6 +211,37 @@ impl Client {
             }
             tries += 1;
         }
+    }
+
+    /// The whole answer to a call whose body is read as it is sent. It is sent once: on a connection that the server
+    /// cannot have closed meanwhile.
+    pub(crate) async fn send(
+        &self,
+        call: &Call,
+        content_type: &str,
+        contents: Upload,
+    ) -> Result<Answer, ClientError> {
+        let Ready { mut sender, .. } = self.pool.fresh().await?;
+        let token = self.token.as_deref();
+        let body = contents.into_body();
+        let request = call.request_with(self.pool.endpoint(), token, Some(content_type), body)?;
+        let broke = |why: &str| {
+            ClientError::Transport(format!(
+                "the connection to {} broke before {} was answered: {why}; look at what is there, then ask again",
+                self.pool.endpoint(),
+                call.name()
+            ))
+        };
+        let response = sender.send_request(request).await.map_err(|error| broke(&root_cause(&error)))?;
+        let answer = match self.whole(Opened { response, sender }, call).await {
+            Ok(answer) => answer,
+            Err(Fault::Final(error)) => return Err(error),
+            Err(Fault::Broke { why, .. }) => return Err(broke(&why)),
+        };
+        if answer.status.is_success() {
+            return Ok(answer);
+        }
+        Err(problem(&call.name(), answer.status, &answer.body))
     }
 
     /// Sends the request and waits for the head of its answer.

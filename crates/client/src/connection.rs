@@ -1,8 +1,7 @@
 //! Connections to one server: made when needed, kept for the next request, given up when broken.
 
+use crate::body::RequestBody;
 use crate::{ClientError, Endpoint};
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -12,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-pub(crate) type Sender = http1::SendRequest<Full<Bytes>>;
+pub(crate) type Sender = http1::SendRequest<RequestBody>;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than a handful of idle connections serves nobody.

@@ -12,14 +12,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod body;
 mod call;
 mod connection;
 mod discovery;
+mod download;
 mod endpoint;
 mod error;
 mod events;
 mod exec;
 mod past;
+mod files;
 mod private;
 mod server;
 mod sessions;
@@ -27,12 +30,15 @@ mod sse;
 mod tokens;
 mod url;
 
+pub use body::Upload;
 pub use call::Client;
 pub use discovery::{Found, default_state_dir, discover, state_dir};
+pub use download::Download;
 pub use endpoint::Endpoint;
 pub use error::ClientError;
 pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
+pub use files::{WatchStream, WriteFile};
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
 

@@ -4,6 +4,7 @@
 //! rights it has beyond them, over files of the room's own ids: whatever a room's processes left, closed directories and
 //! files of the room's root included, can be read and deleted.
 
+mod archive;
 mod change;
 mod copy;
 mod delete;
@@ -12,12 +13,14 @@ mod edit;
 mod failure;
 mod info;
 mod list;
+mod patch;
 mod place;
 #[cfg(test)]
 mod races;
 mod read;
 #[cfg(test)]
 mod scratch;
+mod temporary;
 mod walk;
 mod write;
 
