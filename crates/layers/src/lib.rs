@@ -1,2 +1,26 @@
-//! What a layer worker does.
+//! What a layer worker does: everything that looks into what rooms have written, which the host never does itself.
+//!
+//! ```text
+//!  worker.rs    a task from its beginning to its answer, confined
+//!  stack.rs     the worker's own root; stacks of layers as rooms see them
+//!  walk.rs      trees without links followed, at any depth
+//!  compare.rs   two stacks side by side, at the cost of what differs
+//!  copy.rs      one entry with all that it is; passes.rs: a layer, while it is written to
+//!  xattrs.rs    which attributes are the overlay's and which are the room's
+//!  measure.rs remove.rs    a task each
+//! ```
 #![forbid(unsafe_code)]
+
+mod compare;
+mod copy;
+mod measure;
+mod passes;
+mod remove;
+mod stack;
+mod walk;
+mod worker;
+mod xattrs;
+
+pub use remove::remove_tree;
+pub use stack::Mounts;
+pub use worker::{Needs, Worker, failed};

@@ -54,6 +54,11 @@ impl Channel {
         self.socket
     }
 
+    /// Another descriptor of the same end.
+    pub fn try_clone(&self) -> io::Result<Channel> {
+        Ok(Channel { socket: self.socket.try_clone()? })
+    }
+
     /// Sends one message and waits while the other side's queue is full.
     pub fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         send_with(self.as_fd(), message, fds, SendFlags::empty())

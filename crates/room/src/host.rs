@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use workroom_proto::{Channel, FromGuest, FromSpawner, Received, ToGuest, ToSpawner};
+use workroom_proto::{Channel, FromGuest, FromSpawner, LayerTask, Received, ToGuest, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_types::{CommandSpec, Enforced, ErrorCode, ExitReport, RoomError, RoomSpec, TerminalSize};
 
@@ -91,6 +91,15 @@ impl Spawner {
                 Err(error.unwrap_or_else(|| self.ended()))
             }
         }
+    }
+
+    /// Has a worker look into layers; what comes of it is said on the channel. `beside`: what the task says.
+    pub fn work(&self, task: LayerTask, beside: &[BorrowedFd<'_>]) -> Result<Channel, RoomError> {
+        let (ours, theirs) = Channel::pair().during("socket")?;
+        let mut fds = vec![theirs.as_fd()];
+        fds.extend_from_slice(beside);
+        self.channel()?.send(&ToSpawner::Work(Box::new(task)), &fds).map_err(|_| self.ended())?;
+        Ok(ours)
     }
 
     /// Asks, and waits for the answer; no error means that the spawner is gone.

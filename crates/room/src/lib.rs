@@ -7,7 +7,7 @@
 //!  template.rs  the file system that rooms start from; skeleton.rs: its own part
 //!  build.rs     a room, step by step, in the clone that becomes its PID 1
 //!  identity.rs cgroup.rs mounts.rs landlock.rs seccomp.rs    the walls
-//!  remove.rs    deleting what rooms have written
+//!  work.rs      clones that look into what rooms have written
 //!  probe.rs     what this machine offers
 //! ```
 #![forbid(unsafe_code)]
@@ -20,11 +20,11 @@ mod identity;
 mod landlock;
 mod mounts;
 mod probe;
-mod remove;
 mod seccomp;
 mod spawner;
 mod step;
 mod template;
+mod work;
 
 pub use durable::{bind_guest_socket, call_guest, remove_groups};
 pub use host::{Room, Spawner};

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use workroom_proto::{Channel, FromSpawner, Received, ToSpawner};
+use workroom_proto::{Channel, FromSpawner, LayerTask, Received, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
 use workroom_sys::origin::ask_command_line;
@@ -77,6 +77,8 @@ enum Child {
     Remover {
         job: u64,
     },
+    /// Looks into layers, and says itself what comes of it.
+    Worker,
 }
 
 fn run(host: Channel) -> io::Result<()> {
@@ -135,7 +137,7 @@ impl Spawner {
                         self.remove(template, job, &path)?
                     }
                     Received::Message(ToSpawner::Sweep, _) => self.sweep(template),
-                    Received::Message(ToSpawner::Work(_), fds) => drop(fds),
+                    Received::Message(ToSpawner::Work(task), fds) => self.work(template, *task, fds),
                     Received::Closed => return Ok(()),
                 }
             }
@@ -283,7 +285,7 @@ impl Spawner {
     fn remove(&mut self, template: &Result<Template, RoomError>, job: u64, path: &Path) -> io::Result<()> {
         let cloned = clone_process(CloneFlags::NONE, None, || {
             let Ok(template) = template else { return 1 };
-            match template.on_the_machine(|| crate::remove::remove_tree(path)) {
+            match template.on_the_machine(|| workroom_layers::remove_tree(path)) {
                 Ok(Ok(())) => 0,
                 Ok(Err(error)) => error.raw_os_error().unwrap_or(libc::EIO),
                 Err(_) => libc::EIO,
@@ -295,6 +297,20 @@ impl Spawner {
                 Ok(())
             }
             Err(error) => self.host.send(&FromSpawner::Removed { job, error: Some(error.to_string()) }, &[]),
+        }
+    }
+
+    /// Looks into layers in a clone of this process. One that cannot be made hangs up.
+    fn work(&mut self, template: &Result<Template, RoomError>, task: LayerTask, fds: Vec<OwnedFd>) {
+        let Ok(template) = template else { return };
+        let _ = template.complete();
+        let privilege = self.privilege;
+        let mut given = Some((task, fds));
+        let cloned = clone_process(CloneFlags::NONE, None, || {
+            given.take().map_or(1, |(task, fds)| crate::work::run(template, privilege, task, fds))
+        });
+        if let Ok(cloned) = cloned {
+            self.children.insert(cloned.pid, Child::Worker);
         }
     }
 
@@ -313,7 +329,7 @@ impl Spawner {
                     };
                     FromSpawner::Removed { job, error }
                 }
-                None => continue,
+                Some(Child::Worker) | None => continue,
             };
             // A host that is gone is seen, and acted on, when its socket is read.
             let _ = self.host.send(&said, &[]);

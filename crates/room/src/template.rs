@@ -22,7 +22,7 @@ use rustix::fs::CWD;
 use rustix::mount::MountAttrFlags;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use workroom_sys::namespace::{Namespaces, enter, unshare};
@@ -118,6 +118,11 @@ impl Template {
                 .collect::<io::Result<Vec<_>>>()
         })?
         .during("bind a host directory")
+    }
+
+    /// What a clone of this process must keep open to use this.
+    pub(crate) fn descriptors(&self) -> [i32; 3] {
+        [self.host_mounts.as_raw_fd(), self.own_mounts.as_raw_fd(), self.skeleton.descriptor()]
     }
 
     /// Does something where the machine's own file system is in sight.

@@ -1,8 +1,15 @@
-//! Mount attributes: what rustix's mount API lacks.
+//! The mount API in the words of this program: clone a tree, make a file system, put it somewhere; and mount attributes,
+//! which rustix lacks.
 
 use crate::check;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// `MOUNT_ATTR_*` of mount_setattr(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,4 +67,77 @@ fn apply(mount: BorrowedFd<'_>, attr: &libc::mount_attr) -> io::Result<()> {
         )
     };
     check(answer).map(drop)
+}
+
+/// A detached copy of the tree at `path`, with everything mounted beneath it.
+pub fn clone_tree(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    Ok(open_tree(CWD, path.as_ref(), flags)?)
+}
+
+/// Puts a detached mount at `target` below `dir`. A symlink as the last component is not followed.
+pub fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: impl AsRef<Path>) -> io::Result<()> {
+    Ok(move_mount(mount, "", dir, target.as_ref(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// One option of a file system being made.
+#[derive(Clone, Copy)]
+pub enum FsOption<'a> {
+    Set(&'a str, &'a str),
+    Flag(&'a str),
+}
+
+/// A new, detached file system.
+pub fn make(kind: &str, options: &[FsOption<'_>], attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+    make_from(kind, options.iter().copied(), attributes)
+}
+
+fn make_from<'a>(
+    kind: &str,
+    options: impl Iterator<Item = FsOption<'a>>,
+    attributes: MountAttrFlags,
+) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for option in options {
+        match option {
+            FsOption::Set(key, value) => fsconfig_set_string(context.as_fd(), key, value)?,
+            FsOption::Flag(key) => fsconfig_set_flag(context.as_fd(), key)?,
+        }
+    }
+    fsconfig_create(context.as_fd())?;
+    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// An overlay over `lowers`, the uppermost first.
+pub fn make_overlay(
+    lowers: &[String],
+    options: &[FsOption<'_>],
+    attributes: MountAttrFlags,
+) -> io::Result<OwnedFd> {
+    let joined = lowers.join(":");
+    let as_one = [FsOption::Set("lowerdir", &joined)];
+    if lowers.len() > 1 {
+        let one_by_one = lowers.iter().map(|lower| FsOption::Set("lowerdir+", lower));
+        match make_from("overlay", one_by_one.chain(options.iter().copied()), attributes) {
+            // Before Linux 6.7 they are one option, which holds 255 bytes.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            made => return made,
+        }
+    }
+    make_from("overlay", as_one.into_iter().chain(options.iter().copied()), attributes)
+}
+
+/// Opens a directory only to name things below it.
+pub fn directory(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path.as_ref(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Makes `new_root` the root of this mount namespace and lets go of the old one.
+pub fn change_root(new_root: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::process::fchdir(new_root)?;
+    // With both arguments the same, the old root is left on top of the new one, where it is taken off.
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
 }

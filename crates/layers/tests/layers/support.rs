@@ -1,13 +1,15 @@
 //! What the tests share: a harness that runs each in a process of its own and as each kind of user, and the means to make
 //! layers, rooms and workers.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Read;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use workroom_proto::{Channel, FromWorker, LayerTask, Received};
 use workroom_room::Spawner;
 use workroom_types::{
     CommandSpec, LAYER_ID, LayerSet, Lifetime, Limits, Network, RoomSpec, RoomUser, base_environment,
@@ -58,7 +60,11 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
 }
 
 fn run_one(name: &str, user: Option<u32>) -> bool {
-    let dir = std::env::temp_dir().join(format!("workroom-layers-{}-{name}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!(
+        "workroom-layers-{}-{}-{name}",
+        std::process::id(),
+        user.unwrap_or(0)
+    ));
     fs::create_dir(&dir).expect("make a directory");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("open it to all");
     // Where the build lies may be closed to others.
@@ -118,6 +124,15 @@ impl Stage {
         layer
     }
 
+    /// Has a worker do a task, and waits for its first answer.
+    pub(crate) fn ask(&self, task: LayerTask) -> FromWorker {
+        answer(&self.work(task, &[]))
+    }
+
+    pub(crate) fn work(&self, task: LayerTask, beside: &[BorrowedFd<'_>]) -> Channel {
+        self.spawner.work(task, beside).expect("a worker")
+    }
+
     /// Runs a script as the agent in a new room over `lowers`, the lowest first.
     pub(crate) fn script(&self, lowers: &[&Path], layer: &Path, script: &str) -> Said {
         self.script_as(RoomUser::Agent, lowers, layer, script).expect("a room")
@@ -166,6 +181,166 @@ impl Stage {
         self.spawner.wait_gone(&spec.id).map_err(|error| error.to_string())?;
         Ok(Said { status: report.exit.status().into(), text })
     }
+}
+
+#[track_caller]
+pub(crate) fn answer(worker: &Channel) -> FromWorker {
+    match worker.receive().expect("an answer") {
+        Received::Message(answer, _) => answer,
+        Received::Closed => panic!("the worker hung up"),
+    }
+}
+
+/// Everything about every entry below a directory of the host, one line each.
+pub(crate) fn listing(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut first_names: HashMap<u64, PathBuf> = HashMap::new();
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(path) = waiting.pop() {
+        let full = top.join(&path);
+        let meta = full.symlink_metadata().expect("an entry");
+        let mut line = format!(
+            "{:o} {}:{} {}.{:09} {:x}",
+            meta.mode(),
+            meta.uid(),
+            meta.gid(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.rdev()
+        );
+        if meta.is_dir() {
+            for entry in fs::read_dir(&full).expect("a directory") {
+                waiting.push(path.join(entry.expect("an entry").file_name()));
+            }
+        } else if meta.is_file() {
+            line += &format!(" {} {:?}", meta.len(), content(&full));
+            let first = first_names.entry(meta.ino()).or_insert_with(|| path.clone());
+            line += &format!(
+                " links {} with {}",
+                meta.nlink(),
+                (first != &path)
+                    .then_some(first.display())
+                    .map_or_else(String::new, |first| first.to_string())
+            );
+        } else if meta.is_symlink() {
+            line += &format!(" -> {:?}", fs::read_link(&full).expect("a link"));
+        }
+        if meta.is_dir() || meta.is_file() {
+            line += &attributes(&full);
+        }
+        found.insert(path, line);
+    }
+    found
+}
+
+fn content(file: &Path) -> String {
+    let bytes = fs::read(file).expect("content");
+    if bytes.len() < 200 {
+        return String::from_utf8_lossy(&bytes).into_owned();
+    }
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("{:x}", hasher.finish())
+}
+
+/// Those that are not the overlay's own notes, which are not the same in a copy.
+fn attributes(path: &Path) -> String {
+    let mut names = vec![0u8; 64 << 10];
+    let length = rustix::fs::llistxattr(path, &mut names[..]).expect("attributes");
+    let mut lines = String::new();
+    let mut sorted: Vec<&[u8]> =
+        names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    sorted.sort_unstable();
+    for name in sorted {
+        let text = String::from_utf8_lossy(name);
+        if ["origin", "impure", "nlink", "uuid"]
+            .iter()
+            .any(|note| text.ends_with(&format!(".overlay.{note}")))
+        {
+            continue;
+        }
+        let mut value = vec![0u8; 64 << 10];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("a value");
+        lines += &format!(" {text}={}", String::from_utf8_lossy(&value[..length]));
+    }
+    lines
+}
+
+/// Shows the first lines that differ, and fails if any do.
+#[track_caller]
+pub(crate) fn assert_same<V: PartialEq + std::fmt::Debug>(
+    one: &BTreeMap<PathBuf, V>,
+    other: &BTreeMap<PathBuf, V>,
+) {
+    let mut paths: Vec<_> = one.keys().chain(other.keys()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let differing: Vec<_> = paths.into_iter().filter(|path| one.get(*path) != other.get(*path)).collect();
+    for path in differing.iter().take(5) {
+        println!("{}\n  {:?}\n  {:?}", path.display(), one.get(*path), other.get(*path));
+    }
+    assert!(differing.is_empty(), "{} of {} differ", differing.len(), one.len());
+}
+
+/// Random numbers that a test can have again: the seed is shown, and `WORKROOM_SEED` gives it.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new() -> Random {
+        let seed = std::env::var("WORKROOM_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or_else(|| std::time::SystemTime::UNIX_EPOCH.elapsed().expect("time").as_nanos() as u64);
+        println!("WORKROOM_SEED={seed}");
+        Random(seed | 1)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+/// Does something random below a directory. Whether it works does not matter.
+pub(crate) fn something(random: &mut Random, top: &Path) {
+    let mut place = || {
+        let mut path = top.to_owned();
+        for _ in 0..=random.below(3) {
+            path.push(["a", "b", "c", "d", "e.txt", "f"][random.below(6)]);
+        }
+        path
+    };
+    let (one, other) = (place(), place());
+    let text: String = (0..random.below(6)).map(|_| format!("line {}\n", random.below(9))).collect();
+    let _ = match random.below(16) {
+        0..=4 => fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(random.below(4) > 0)
+            // What is there may be a FIFO, which nobody reads.
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open(&one)
+            .and_then(|mut file| file.write_all(text.as_bytes())),
+        5..=7 => fs::create_dir(&one),
+        8 => fs::remove_file(&one),
+        9 => fs::remove_dir_all(&one),
+        10 | 11 => fs::rename(&one, &other),
+        12 => fs::hard_link(&one, &other),
+        13 => std::os::unix::fs::symlink("/etc/passwd", &one),
+        14 => match one.symlink_metadata() {
+            Ok(meta) if !meta.is_symlink() => {
+                fs::set_permissions(&one, fs::Permissions::from_mode(0o700 | random.below(64) as u32))
+            }
+            _ => Ok(()),
+        },
+        _ => {
+            rustix::fs::mknodat(rustix::fs::CWD, &one, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+                .map_err(Into::into)
+        }
+    };
 }
 
 /// Fails unless the command did its work without a word.

@@ -11,25 +11,45 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Deletes a directory with all that is in it. One that is not there is deleted already.
-pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    let top = match open_dir(CWD, path) {
-        Err(Errno::NOENT) => return Ok(()),
-        other => other?,
-    };
-    let random = (crate::identity::random_u32()?, crate::identity::random_u32()?);
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    remove_below(CWD, path)
+}
+
+/// The same of an entry of a directory, whatever it is.
+pub(crate) fn remove_at(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    match remove_entry(dir, name, FileType::Unknown) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => remove_below(dir, name),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes all that is in a directory.
+pub(crate) fn empty_dir(top: BorrowedFd<'_>) -> io::Result<()> {
+    let mut random = [0u8; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let mut aside = Aside {
-        prefix: format!(".removing-{:08x}{:08x}-", random.0, random.1),
+        prefix: format!(".removing-{:016x}-", u64::from_ne_bytes(random)),
         moved: 0,
         waiting: Vec::new(),
     };
-    empty(top.as_fd(), top.as_fd(), &mut aside)?;
+    empty(top, top, &mut aside)?;
     while let Some(name) = aside.waiting.pop() {
-        let dir = open_dir(top.as_fd(), name.as_c_str())?;
-        empty(dir.as_fd(), top.as_fd(), &mut aside)?;
+        let dir = open_dir(top, name.as_c_str())?;
+        empty(dir.as_fd(), top, &mut aside)?;
         drop(dir);
-        unlinkat(&top, name.as_c_str(), AtFlags::REMOVEDIR)?;
+        unlinkat(top, name.as_c_str(), AtFlags::REMOVEDIR)?;
     }
-    match unlinkat(CWD, path, AtFlags::REMOVEDIR) {
+    Ok(())
+}
+
+fn remove_below(at: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> io::Result<()> {
+    let top = match open_dir(at, name) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    empty_dir(top.as_fd())?;
+    match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
     }
