@@ -135,7 +135,7 @@ async fn down(client: &Client, options: &Options, source: &Remote) -> Result<ser
     Ok(serde_json::json!(about))
 }
 
-async fn each_piece(
+pub(crate) async fn each_piece(
     mut download: Download,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -148,7 +148,7 @@ async fn each_piece(
 }
 
 /// Under its name only when all of it is there. What is no plain file, such as a device, is written to as it is.
-async fn save(download: Download, target: &Path, mode: u32) -> Result<(), Failure> {
+pub(crate) async fn save(download: Download, target: &Path, mode: u32) -> Result<(), Failure> {
     let unwritable = |error: std::io::Error| {
         Failure::problem(format!("{} cannot be written: {error}", target.display()), "")
     };

@@ -1,7 +1,8 @@
 //! `workroom create`: a new session.
 
 use crate::remote::{Failure, complain, perform};
-use crate::{arguments, output};
+use crate::{arguments, output, seed};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use workroom_types::{Channel, CreateSession, OnExpiry, Policy, parse_bytes, parse_cpus, parse_duration};
@@ -59,6 +60,9 @@ pub(crate) struct Options {
     /// Start rooms even if the machine lacks these layers
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     allow_missing: Vec<String>,
+    /// Begin with these files: a directory, an archive or a git bundle of this machine
+    #[arg(long, value_name = "PATH", conflicts_with = "no_start")]
+    seed: Option<PathBuf>,
     /// Make it stopped; its room comes with the first call that needs one
     #[arg(long)]
     no_start: bool,
@@ -73,8 +77,12 @@ pub(crate) struct Options {
 pub(crate) fn run(options: Options) -> ExitCode {
     let as_json = options.json;
     perform(as_json, async |client| {
-        let wait = options.wait;
-        let (session, _) = client.create(&request(options)?, wait).await?;
+        let (wait, seed) = (options.wait, options.seed.clone());
+        let (mut session, is_new) = client.create(&request(options)?, wait).await?;
+        // One that was there under its key has its files.
+        if let Some(seed) = seed.filter(|_| is_new) {
+            session = seed::plant(&client, &session, &seed).await?;
+        }
         if as_json {
             output::json(&session)?;
         } else {

@@ -13,9 +13,9 @@ mod doctor;
 mod edit;
 mod events;
 mod exec;
+mod files;
 mod fork;
 mod gc;
-mod files;
 mod grep;
 mod journal;
 mod lifecycle;
@@ -32,12 +32,14 @@ mod reset;
 mod result;
 mod run;
 mod screen;
+mod seed;
 mod serve;
 mod show;
 mod snapshot;
 mod stream;
 mod table;
 mod token;
+mod transfer;
 mod tree;
 mod verify;
 mod watch;
@@ -106,6 +108,10 @@ enum Verb {
     Diff(diff::Options),
     /// Take over what a fork has changed
     Merge(Box<merge::Options>),
+    /// Write a whole session into one file
+    Export(transfer::Export),
+    /// Take up a session from such a file
+    Import(transfer::Import),
     /// Delete layers that no session needs
     Gc(gc::Options),
     /// Show what happened, and follow what happens
@@ -176,6 +182,8 @@ fn main() -> ExitCode {
         Verb::Fork(options) => fork::run(options),
         Verb::Diff(options) => diff::run(options),
         Verb::Merge(options) => merge::run(*options),
+        Verb::Export(options) => transfer::export(options),
+        Verb::Import(options) => transfer::import(options),
         Verb::Gc(options) => gc::run(options),
         Verb::Events(options) => events::run(options),
         Verb::Token(options) => token::run(options),

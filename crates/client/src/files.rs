@@ -15,7 +15,7 @@ use crate::url::{query, segment};
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 
-const BYTES: &str = "application/octet-stream";
+pub(crate) const BYTES: &str = "application/octet-stream";
 const ANYTHING: &str = "application/octet-stream, application/problem+json";
 
 /// A file to be written.

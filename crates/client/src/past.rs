@@ -1,13 +1,15 @@
 //! A session's past and its relatives: snapshots, forks, differences, merges.
 
 use crate::ClientError;
-use crate::call::{Call, Client};
+use crate::call::{Call, Client, decode};
+use crate::files::BYTES;
 use crate::sessions::session_path;
 use crate::types::{
     Diff, DiffQuery, Digest, ForkSession, Forks, Garbage, Lineage, MergeSession, Merged, ResetSession,
     Session, Snapshot, SnapshotList, TakeSnapshot,
 };
 use crate::url::{query, segment};
+use crate::{Download, Upload};
 use hyper::Method;
 
 impl Client {
@@ -55,6 +57,20 @@ impl Client {
 
     pub async fn lineage(&self, id: &str) -> Result<Lineage, ClientError> {
         self.value(&Call::get(format!("{}/lineage", session_path(id)))).await
+    }
+
+    /// The whole session as one file.
+    pub async fn export_session(&self, id: &str) -> Result<Download, ClientError> {
+        let call = Call::get(format!("{}/export", session_path(id)))
+            .accept("*/*")
+            .headers(vec![("te", "trailers".into()), ("connection", "te".into())]);
+        Ok(Download::new(self, self.open(&call).await?))
+    }
+
+    /// Takes up a session from such a file.
+    pub async fn import_session(&self, file: Upload) -> Result<Session, ClientError> {
+        let answer = self.send(&Call::post("/v1/sessions/import")?, BYTES, file).await?;
+        decode("the session", &answer.body)
     }
 
     /// With an admin token: deletes layers that nobody needs, or says which.
