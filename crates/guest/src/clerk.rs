@@ -13,6 +13,7 @@ mod edit;
 mod failure;
 mod info;
 mod list;
+mod new_directories;
 mod patch;
 mod place;
 #[cfg(test)]
@@ -20,8 +21,9 @@ mod races;
 mod read;
 #[cfg(test)]
 mod scratch;
-mod temporary;
+mod search;
 mod walk;
+mod watch;
 mod write;
 
 use crate::launch::LaunchRules;
@@ -88,9 +90,11 @@ fn run(channel: &Channel) -> i32 {
     let mut pending = None;
     loop {
         let reply = match channel.receive() {
-            Ok(Received::Message(request, fds)) => {
-                serve(request, fds, &mut pending, channel).unwrap_or_else(failed)
-            }
+            Ok(Received::Message(request, fds)) => match serve(request, fds, &mut pending, channel) {
+                Ok(Some(reply)) => reply,
+                Ok(None) => continue,
+                Err(problem) => failed(problem),
+            },
             Ok(Received::Closed) => return 0,
             // A host that is newer than the room.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => failed(Problem::new(
@@ -124,13 +128,13 @@ fn too_large() -> FromClerk {
     FromClerk::Failed(problem.into())
 }
 
-/// Does what was asked. `pending` is the file that the host was writing before; whatever is not its commit gives it up.
+/// Does what was asked, and answers unless that was done on the way. `pending` is the file that the host was writing before; whatever is not its commit gives it up.
 fn serve(
     request: ToClerk,
     fds: Vec<OwnedFd>,
     pending: &mut Option<write::Pending>,
     channel: &Channel,
-) -> Result<Reply, Problem> {
+) -> Result<Option<Reply>, Problem> {
     let written = pending.take();
     let find = |text: &str, root: bool| -> Result<(Base, RoomPath), Problem> {
         let path = RoomPath::parse(text, root)?;
@@ -153,14 +157,14 @@ fn serve(
             let (base, path) = find(&asked.path, asked.root)?;
             let (file, stat) = read::open_file(&base, &path)?;
             let message = FromClerk::Opened(info::info(&path, &stat, None));
-            return Ok(Reply { message, file: Some(file) });
+            return Ok(Some(Reply { message, file: Some(file) }));
         }
         ToClerk::Create(asked) => {
             let (base, path) = find(&asked.path, asked.root)?;
             let new = write::create(&base, path, asked)?;
             let file = new.file().try_clone_to_owned().map_err(out_of_descriptors)?;
             *pending = Some(new);
-            return Ok(Reply { message: FromClerk::Writable, file: Some(file) });
+            return Ok(Some(Reply { message: FromClerk::Writable, file: Some(file) }));
         }
         ToClerk::Commit => {
             let Some(written) = written else {
@@ -194,22 +198,41 @@ fn serve(
             let (base, path) = find(&asked.path, asked.root)?;
             FromClerk::DiskUse(list::disk_use(&base, &path)?)
         }
-        request @ (ToClerk::Search(_)
-        | ToClerk::Patch(_)
-        | ToClerk::Watch { .. }
-        | ToClerk::Import { .. }
-        | ToClerk::Export { .. }) => later(request, fds, channel)?,
+        ToClerk::Search(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::Found(search::search(&base, &path, &asked)?)
+        }
+        ToClerk::Patch(asked) => {
+            let (base, path) = find(&asked.path, asked.root)?;
+            FromClerk::Patched(patch::patch(&base, &path, &asked)?)
+        }
+        ToClerk::Watch { path, recursive, root } => {
+            let (base, path) = find(&path, root)?;
+            watch::watch(&base, &path, recursive, channel)?;
+            return Ok(None);
+        }
+        ToClerk::Import { path, root, caps } => {
+            let (base, path) = find(&path, root)?;
+            FromClerk::Imported(archive::import(&base, &path, caps, pipe(fds)?)?)
+        }
+        ToClerk::Export { path, root, format } => {
+            let (base, path) = find(&path, root)?;
+            let begin = || channel.send(&FromClerk::Exporting, &[]);
+            FromClerk::Exported { entries: archive::export(&base, &path, format, pipe(fds)?, begin)? }
+        }
     };
-    Ok(message.into())
+    Ok(Some(message.into()))
 }
 
 fn out_of_descriptors(_: io::Error) -> Problem {
     Problem::limit("open_files", "too many files are open in the room's clerk", "")
 }
 
-/// What this version does not do.
-fn later(_request: ToClerk, _fds: Vec<OwnedFd>, _channel: &Channel) -> Result<FromClerk, Problem> {
-    Err(Problem::new(ProblemCode::Internal, "the room cannot do this yet", ""))
+/// The one that comes with an archive.
+fn pipe(fds: Vec<OwnedFd>) -> Result<OwnedFd, Problem> {
+    <[OwnedFd; 1]>::try_from(fds)
+        .map(|[pipe]| pipe)
+        .map_err(|_| Problem::new(ProblemCode::Internal, "the archive came without its pipe", ""))
 }
 
 #[cfg(test)]

@@ -55,13 +55,13 @@ pub(crate) fn list(base: &Base, path: &RoomPath, asked: &ListFiles) -> Result<Fi
 }
 
 /// A pattern with a `/` is for the whole path, one without for the name.
-struct Glob {
+pub(crate) struct Glob {
     matcher: GlobMatcher,
     of_path: bool,
 }
 
 impl Glob {
-    fn new(pattern: &str) -> Result<Glob, Problem> {
+    pub(crate) fn new(pattern: &str) -> Result<Glob, Problem> {
         if pattern.len() > LONGEST_GLOB {
             return Err(Problem::invalid(
                 format!("the glob is {} bytes long, {LONGEST_GLOB} at most", pattern.len()),
@@ -80,7 +80,7 @@ impl Glob {
         Ok(Glob { matcher: matcher.compile_matcher(), of_path })
     }
 
-    fn matches(&self, entry: &Entry<'_>) -> bool {
+    pub(crate) fn matches(&self, entry: &Entry<'_>) -> bool {
         let bytes = if self.of_path { entry.path } else { entry.name.to_bytes() };
         self.matcher.is_match(OsStr::from_bytes(bytes))
     }

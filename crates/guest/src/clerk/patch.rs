@@ -50,15 +50,14 @@ struct Planned {
     change: Option<Change>,
 }
 
-/// Applies a patch to what is below `base`.
-pub(crate) fn patch(base: &Base, request: &ApplyPatch) -> Result<Patched, Problem> {
-    let top = RoomPath::parse(&request.path, request.root)?;
+/// Applies a patch to what is below `top`.
+pub(crate) fn patch(base: &Base, top: &RoomPath, request: &ApplyPatch) -> Result<Patched, Problem> {
     let files = parse::parse(&request.patch)?;
     let mut planner = Planner { base, effort: Effort::default(), bytes: 0, places: HashSet::new() };
     let mut planned = Vec::with_capacity(files.len());
     let mut named = HashSet::new();
     for file in &files {
-        let paths = paths(file, &top, request.strip)?;
+        let paths = paths(file, top, request.strip)?;
         if !named.insert(paths[0].bytes.clone()) {
             return Err(Problem::invalid(
                 format!("line {} of the patch: {} is in the patch twice", file.line, quoted(&paths[0])),

@@ -1,8 +1,9 @@
 //! Taking an archive in: every member is checked before any of it is at the destination.
 
+use super::super::draft::Draft;
 use super::super::failure::problem;
+use super::super::new_directories::NewDirectories;
 use super::super::place::{Base, Last};
-use super::super::temporary::{self, NewDirectories};
 use super::codec::{self, Meter, Packing, Unpacked};
 use super::member::{Kind, Member, fault};
 use super::stage::Stage;
@@ -35,8 +36,9 @@ pub(crate) fn import(
         imported: Imported { destination: at.shown(), ..Imported::default() },
     };
     let imported = if packing == Packing::Zip {
-        let spool = temporary::unnamed(spool.as_fd()).map_err(|error| problem(error, at, "written to"))?;
-        taking.zip(source, File::from(spool), &meter)?
+        let spool = Draft::new(spool.as_fd()).map_err(|error| problem(error, at, "written to"))?;
+        let file = spool.file().try_clone().map_err(fault)?;
+        taking.zip(source, File::from(file), &meter)?
     } else {
         taking.tar(Tar::new(codec::unpack(packing, source, &meter)?, caps.entries.saturating_mul(3)))?
     };

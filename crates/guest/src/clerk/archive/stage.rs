@@ -4,9 +4,10 @@
 //! move into place is a rename. When all is unpacked it is compared with what is there, and only then moved. Whatever
 //! fails on the way, what was moved is moved back and the directory is removed.
 
+use super::super::delete::remove_tree;
+use super::super::draft::hidden_name;
 use super::super::failure::{busy, problem};
 use super::super::place::{DIRECTORY, is_directory, is_link, is_regular};
-use super::super::temporary;
 use super::super::walk::{self, Done, Entry, Next, Order, Visitor};
 use super::member::{Member, fault, refused};
 use rustix::fs::{
@@ -46,7 +47,7 @@ enum Moved {
 impl<'a> Stage<'a> {
     pub(super) fn new(destination: OwnedFd, at: &'a RoomPath) -> Result<Stage<'a>, Problem> {
         let make = || {
-            let name = temporary::name()?;
+            let name = hidden_name()?;
             mkdirat(&destination, &name, Mode::RWXU)?;
             let top = openat(&destination, &name, DIRECTORY, Mode::empty());
             if top.is_err() {
@@ -208,7 +209,7 @@ impl<'a> Stage<'a> {
             Ok(()) => moved.push(Moved::Exchanged(path.to_vec())),
             // Some file systems cannot exchange; then there is a moment without the file.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                let aside = temporary::name()?;
+                let aside = hidden_name()?;
                 renameat_with(to, name, &self.top, &aside, RenameFlags::NOREPLACE)?;
                 moved.push(Moved::Aside(path.to_vec(), aside));
                 renameat_with(from, name, to, name, RenameFlags::NOREPLACE)?;
@@ -241,10 +242,7 @@ impl Drop for Stage<'_> {
         for moved in self.moved.iter().rev() {
             let _ = self.put_back(moved);
         }
-        if let Ok(top) = openat(&self.top, c".", DIRECTORY, Mode::empty()) {
-            let _ = walk::walk(top, self.at, Order::AsFound, &mut Remove);
-        }
-        let _ = unlinkat(&self.destination, &self.name, AtFlags::REMOVEDIR);
+        let _ = remove_tree(self.destination.as_fd(), &self.name, self.at);
     }
 }
 
@@ -304,24 +302,6 @@ impl<F: FnMut(&Stage<'_>, &Meeting<'_>) -> Result<(), Errno>> Visitor for Meet<'
 
     fn leave(&mut self, _entry: &Entry<'_>) -> Result<Done, Problem> {
         self.there.pop();
-        Ok(Done::Yes)
-    }
-}
-
-/// Removes all that it meets.
-struct Remove;
-
-impl Visitor for Remove {
-    fn entry(&mut self, entry: &Entry<'_>) -> Result<Next, Problem> {
-        if is_directory(entry.stat) {
-            return Ok(Next::Into);
-        }
-        let _ = unlinkat(entry.dir, entry.name, AtFlags::empty());
-        Ok(Next::Past)
-    }
-
-    fn leave(&mut self, entry: &Entry<'_>) -> Result<Done, Problem> {
-        let _ = unlinkat(entry.dir, entry.name, AtFlags::REMOVEDIR);
         Ok(Done::Yes)
     }
 }

@@ -202,6 +202,6 @@ fn clock(seconds: u64) -> (u16, u16) {
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let date = (year - 1980) << 9 | month << 5 | day;
-    let time = of_day / 3600 << 11 | of_day / 60 % 60 << 5 | of_day % 60 / 2;
+    let time = ((of_day / 3600) << 11) | ((of_day / 60 % 60) << 5) | (of_day % 60 / 2);
     (time as u16, date as u16)
 }

@@ -3,16 +3,16 @@
 //! New contents are written beside their files first. Then names are switched, one after the other, and what was there
 //! before stays under another name until the last switch is done: a failure in the middle switches back.
 
+use super::super::draft::{hidden_name, write_all};
 use super::super::failure::{busy, problem};
+use super::super::new_directories::NewDirectories;
 use super::super::place::{Base, Last, Spot, is_same};
-use super::super::temporary::{self, NewDirectories};
 use super::{Action, Change};
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::CString;
-use std::io::Write;
 use workroom_types::{Problem, RoomPath};
 
 pub(super) fn commit(base: &Base, changes: &[Change]) -> Result<(), Problem> {
@@ -63,7 +63,7 @@ impl<'a> Work<'a> {
         self.steps.push(Step { path, spot, new: None, old: None, seen, switched: false });
         let (content, mode) = match &change.action {
             Action::Create { content, mode } => (content, *mode),
-            Action::Replace { content, seen } => (content, seen.st_mode & 0o7777),
+            Action::Replace { content, seen } => (content, seen.st_mode & 0o777),
             Action::Delete { .. } => return Ok(()),
         };
         match self.steps.last_mut() {
@@ -83,14 +83,12 @@ impl<'a> Work<'a> {
 
 impl Step<'_> {
     fn write(&mut self, content: &[u8], mode: u32) -> Result<(), Errno> {
-        let name = temporary::name()?;
+        let name = hidden_name()?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.spot.dir, &name, flags, Mode::from_raw_mode(0o600))?;
         self.new = Some(name);
         fchmod(&file, Mode::from_raw_mode(mode))?;
-        std::fs::File::from(file)
-            .write_all(content)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        write_all(&file, content)
     }
 
     fn switch(&mut self) -> Result<(), Errno> {
@@ -132,7 +130,7 @@ impl Step<'_> {
     }
 
     fn set_aside(&mut self) -> Result<(), Errno> {
-        let aside = temporary::name()?;
+        let aside = hidden_name()?;
         renameat_with(&self.spot.dir, &self.spot.name, &self.spot.dir, &aside, RenameFlags::NOREPLACE)?;
         (self.old, self.switched) = (Some(aside), true);
         Ok(())

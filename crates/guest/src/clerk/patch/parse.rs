@@ -264,13 +264,13 @@ impl<'a> Reader<'a> {
                 file.new = None;
             }
         }
-        if let Some(git) = &git {
-            if git.created != file.old.is_none() || git.deleted != file.new.is_none() {
-                return Err(self.malformed_at(
-                    names.line - 1,
-                    "the git header and the --- and +++ lines disagree on whether the file is new or deleted",
-                ));
-            }
+        if let Some(git) = &git
+            && (git.created != file.old.is_none() || git.deleted != file.new.is_none())
+        {
+            return Err(self.malformed_at(
+                names.line - 1,
+                "the git header and the --- and +++ lines disagree on whether the file is new or deleted",
+            ));
         }
         if file.old.is_none() && (!alone || file.hunks[0].old_count != 0) {
             return Err(

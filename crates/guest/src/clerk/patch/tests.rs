@@ -1,13 +1,13 @@
 //! Patches of real and of malicious makers, applied to files in a directory.
 #![allow(clippy::disallowed_methods, reason = "nobody swaps paths in a test's own directory")]
 
-use super::super::scratch::Scratch;
+use super::super::scratch::{Scratch, path};
 use super::patch;
 use std::os::unix::fs::PermissionsExt;
 use workroom_types::{ApplyPatch, PatchChange, Patched, Problem, ProblemCode};
 
 fn apply(room: &Scratch, text: &str) -> Result<Patched, Problem> {
-    patch(&room.base(), &ApplyPatch { patch: text.into(), ..ApplyPatch::default() })
+    patch(&room.base(), &path(""), &ApplyPatch { patch: text.into(), ..ApplyPatch::default() })
 }
 
 /// Nothing but the named files is there: no temporary was left.
@@ -77,10 +77,10 @@ fn names_are_read_as_they_are_written() {
         apply(&room, &format!("--- {old}\n+++ {new}\n{hunk}")).unwrap();
         assert_eq!(room.read(path), b"y\n", "{path}");
     }
-    let strip = |strip, path: &str, text: &str| {
+    let strip = |strip, below: &str, text: &str| {
         let request =
-            ApplyPatch { patch: text.into(), strip: Some(strip), path: path.into(), ..Default::default() };
-        patch(&room.base(), &request)
+            ApplyPatch { patch: text.into(), strip: Some(strip), path: below.into(), ..Default::default() };
+        patch(&room.base(), &path(&request.path), &request)
     };
     strip(2, "a", "--- x/y/b\n+++ z/y/b\n@@ -1 +1 @@\n-y\n+z\n").unwrap();
     strip(0, "", "--- /workspace/a/b\n+++ a/b\n@@ -1 +1 @@\n-z\n+0\n").unwrap();
@@ -178,7 +178,7 @@ fn one_file_that_fails_leaves_all_as_they_were() {
         assert_eq!(names(&room), ["a", "b", "d"]);
     }
     let request = ApplyPatch { patch: good.into(), dry_run: true, ..Default::default() };
-    let would = patch(&room.base(), &request).unwrap();
+    let would = patch(&room.base(), &path(&request.path), &request).unwrap();
     assert_eq!((would.applied, would.files[0].hunks[0].line), (false, Some(1)));
     assert_eq!(room.read("a"), b"1\n");
 }
