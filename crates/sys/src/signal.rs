@@ -40,6 +40,14 @@ pub fn default_all() {
     }
 }
 
+/// Has a signal do nothing.
+pub fn ignore(signal: i32) {
+    // SAFETY: installs no handler; a signal that cannot be ignored answers EINVAL and stays as it is.
+    unsafe {
+        libc::signal(signal, libc::SIG_IGN);
+    }
+}
+
 /// Blocks no signal, as a program expects to find it.
 pub fn unblock_all() {
     let set = set_of(&[]);
