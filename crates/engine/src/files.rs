@@ -136,13 +136,14 @@ impl Files<'_> {
 
     pub async fn rename(&self, request: Transfer, permit: Option<&Permit>) -> Result<FileInfo, Problem> {
         let info = self.transfer(ToClerk::Move(request.clone()), permit).await?;
-        self.note("file.moved", json!({"from": request.from, "path": info.path})).await;
+        self.note("file.moved", json!({"from": shown(&request.from, request.root), "path": info.path})).await;
         Ok(info)
     }
 
     pub async fn copy(&self, request: Transfer, permit: Option<&Permit>) -> Result<FileInfo, Problem> {
         let info = self.transfer(ToClerk::Copy(request.clone()), permit).await?;
-        self.note("file.copied", json!({"from": request.from, "path": info.path, "bytes": info.size})).await;
+        let from = shown(&request.from, request.root);
+        self.note("file.copied", json!({"from": from, "path": info.path, "bytes": info.size})).await;
         Ok(info)
     }
 
@@ -161,6 +162,7 @@ impl Files<'_> {
         match self.ask(&ask, Repeat::Safe).await? {
             (FromClerk::Deleted(deleted), _) => {
                 if deleted.deleted > 0 {
+                    let path = shown(&path, root);
                     self.note("file.deleted", json!({"path": path, "entries": deleted.deleted})).await;
                 }
                 Ok(deleted)
@@ -317,6 +319,11 @@ impl Files<'_> {
         };
         self.engine.shared.store.note(entry).await;
     }
+}
+
+/// A path as the journal has it, whichever of its forms a caller wrote.
+fn shown(path: &str, root: bool) -> String {
+    RoomPath::parse(path, root).map_or_else(|_| path.to_owned(), |path| path.shown())
 }
 
 /// Refuses paths that make no sense before a room is made for them.

@@ -7,6 +7,11 @@ use std::time::Duration;
 use workroom_engine::Source;
 use workroom_types::Problem;
 
+/// How much of a body that is not wanted is read all the same, and for how long: a client that is still sending would
+/// otherwise find the connection broken before it finds the answer.
+const MOST_UNWANTED: usize = 16 << 20;
+const UNWANTED_FOR: Duration = Duration::from_secs(1);
+
 /// A body that stalls for longer than this is given up: it holds a connection and a place at the room's files.
 const STALLED: Duration = Duration::from_secs(120);
 
@@ -17,6 +22,20 @@ pub(crate) struct BodySource {
 impl BodySource {
     pub(crate) fn new(body: Body) -> BodySource {
         BodySource { body }
+    }
+
+    /// Reads on, for the sake of an answer that does not need it.
+    pub(crate) async fn pass_over(&mut self) {
+        let mut read = 0;
+        let reading = async {
+            while let Ok(Some(piece)) = self.next().await {
+                read += piece.len();
+                if read > MOST_UNWANTED {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(UNWANTED_FOR, reading).await;
     }
 }
 

@@ -64,10 +64,11 @@ pub(crate) async fn gate(State(app): State<Arc<App>>, mut request: Request, next
     response
 }
 
-/// The route as the document has it. A file may be called as a verb of files is: all but POST mean the file.
+/// The route as the document has it. A file may be called as a verb of files is: those are asked to POST, files are not.
 fn documented<'a>(route: &'a str, method: &Method) -> &'a str {
+    let of_files = [Method::GET, Method::HEAD, Method::PUT, Method::DELETE].contains(method);
     match route.strip_prefix("/v1/sessions/{id}/files/") {
-        Some(rest) if rest == "{*path}" || *method != Method::POST => "/v1/sessions/{id}/files/{path}",
+        Some(rest) if rest == "{*path}" || of_files => "/v1/sessions/{id}/files/{path}",
         _ => route,
     }
 }

@@ -52,7 +52,13 @@ pub(crate) async fn import(mut call: Call) -> Answer {
         Box::pin(async move {
             let files = engine.files(caller, &id);
             let caps = ArchiveCaps::default();
-            Reply::ok(&files.import(FilePath { path, root }, caps, &mut source).await?)
+            match files.import(FilePath { path, root }, caps, &mut source).await {
+                Ok(imported) => Reply::ok(&imported),
+                Err(problem) => {
+                    source.pass_over().await;
+                    Err(problem)
+                }
+            }
         })
     })
     .await

@@ -60,7 +60,13 @@ pub(crate) async fn list(call: Call) -> Answer {
     path = "/v1/sessions/{id}/files/{path}",
     tag = "files",
     operation_id = "read_file",
-    params(FileParams, ReadFile),
+    params(
+        FileParams,
+        ReadFile,
+        ("Range" = Option<String>, Header, description = "One range of bytes; more than one are passed over."),
+        ("If-None-Match" = Option<String>, Header, description = "Etags that the client has: 304 for the same."),
+        ("If-Match" = Option<String>, Header, description = "The etag that the file must have."),
+    ),
     responses(
         (status = 200, description = "What it holds", content(
             (Vec<u8> = "application/octet-stream"),
@@ -113,7 +119,12 @@ pub(crate) async fn read(call: Call) -> Answer {
     path = "/v1/sessions/{id}/files/{path}",
     tag = "files",
     operation_id = "write_file",
-    params(FileParams, WriteParams),
+    params(
+        FileParams,
+        WriteParams,
+        ("If-Match" = Option<String>, Header, description = "The etag that the file must have; `*`: that there is one."),
+        ("If-None-Match" = Option<String>, Header, pattern = r"^\*$", description = "`*`: that there is none."),
+    ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses(
         (status = 200, description = "Written over the one that was there", body = FileInfo),
@@ -137,7 +148,13 @@ pub(crate) async fn write(mut call: Call) -> Answer {
     let mut source = call.source();
     once_streamed(call, move |engine, caller, permit| {
         Box::pin(async move {
-            let written = engine.files(caller, &id).write(new, &mut source, permit).await?;
+            let written = match engine.files(caller, &id).write(new, &mut source, permit).await {
+                Ok(written) => written,
+                Err(problem) => {
+                    source.pass_over().await;
+                    return Err(problem);
+                }
+            };
             let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
             Reply::json(status, &written.info)
         })

@@ -9,7 +9,7 @@ use crate::reply::{Answer, Reply};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use workroom_engine::{Files, NewFile};
-use workroom_types::{Problem, Uploaded, UploadedFiles};
+use workroom_types::{Problem, ProblemCode, RoomPath, Uploaded, UploadedFiles};
 
 /// Files of one request.
 const MOST: usize = 10_000;
@@ -75,8 +75,14 @@ async fn take_all(
             return Err(Problem::invalid(format!("there are more than {MOST} files"), "send an archive"));
         }
         let path = target(&query.path, part);
-        let new = NewFile { path: path.clone(), root: query.root, ..NewFile::default() };
-        let (file, error) = match files.write(new, &mut &mut *form, None).await {
+        let written = match stays_below(&query.path, &path) {
+            Ok(()) => {
+                let new = NewFile { path: path.clone(), root: query.root, ..NewFile::default() };
+                files.write(new, &mut &mut *form, None).await
+            }
+            Err(problem) => Err(problem),
+        };
+        let (file, error) = match written {
             Ok(written) => (Some(written.info), None),
             // Of the session, and not of this file: the others would fare no better.
             Err(problem) if problem.status >= 500 || matches!(problem.status, 410 | 429) => {
@@ -98,6 +104,19 @@ fn target(directory: &str, part: Part) -> String {
     if directory.is_empty() { name } else { format!("{}/{name}", directory.trim_end_matches('/')) }
 }
 
+/// A file's name says where below the directory it goes, and not where else.
+fn stays_below(directory: &str, path: &str) -> Result<(), Problem> {
+    let name = path.strip_prefix(directory).unwrap_or(path);
+    RoomPath::parse(name, true).map(drop).map_err(|problem| match problem.code {
+        ProblemCode::PathOutsideWorkspace => Problem::new(
+            ProblemCode::PathOutsideWorkspace,
+            format!("the file \"{path}\" would not be in the directory that it is for"),
+            "leave `..` out of its name",
+        ),
+        _ => problem,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +132,9 @@ mod tests {
         assert_eq!(target("", part("file", None)), "file");
         assert_eq!(target("in/", part("files", Some("a.rs"))), "in/a.rs");
         assert_eq!(target("/workspace", part("x", None)), "/workspace/x");
+        assert!(stays_below("in", "in/a/../b").is_ok() && stays_below("", "a").is_ok());
+        for outside in [("in", "in/../x"), ("", "../x"), ("a/b", "a/b/../../x")] {
+            assert!(stays_below(outside.0, outside.1).is_err(), "{outside:?}");
+        }
     }
 }
