@@ -1,5 +1,6 @@
 //! One task from its beginning to its answer, in a process that can reach nothing but what the task is about.
 
+use crate::compare::Sides;
 use crate::passes::{LayerCopy, Size};
 use crate::stack::{Mounts, Workshop};
 use rustix::io::Errno;
@@ -177,8 +178,22 @@ fn work(
         LayerTask::Measure { layer } => {
             crate::measure::measure(workshop.layer(&layer)?).map(measured).map(Outcome::Answer)
         }
+        LayerTask::Diff { from, to, rule } => {
+            let sides = Sides::new(workshop, &from, &to)?;
+            Ok(Outcome::Answer(FromWorker::Diff(crate::diff::diff(sides, &rule)?)))
+        }
+        LayerTask::Content { stack } => digest(Sides::new(workshop, &[], &stack)?),
+        LayerTask::Changes { from, to } => digest(Sides::new(workshop, &from, &to)?),
+        LayerTask::Squash { layers, .. } => {
+            crate::squash::squash(workshop, &layers).map(measured).map(Outcome::Answer)
+        }
         _ => Ok(Outcome::NothingMade(FromWorker::Done)),
     }
+}
+
+fn digest(sides: Sides) -> io::Result<Outcome> {
+    let (digest, count) = crate::digest::digest(sides)?;
+    Ok(Outcome::Answer(FromWorker::Digest { digest, count }))
 }
 
 fn measured(size: Size) -> FromWorker {
