@@ -1,6 +1,6 @@
 //! What differs between two stacks, as callers are shown it.
 
-use crate::compare::{Descend, Sides};
+use crate::compare::{Descend, Sides, same_content};
 use crate::patch_text::Patches;
 use crate::walk::{Node, Tree, Waiting, is_below, names, node_at};
 use rustix::fs::FileType;
@@ -49,7 +49,7 @@ fn classify(
     if from.kind() != to.kind() {
         return Ok(Some(DiffKind::TypeChanged));
     }
-    if !to.is_dir() && !sides.same_content(path, &from, &to)? {
+    if !to.is_dir() && !same_content(&mut sides.from, &mut sides.to, path, &from, &to)? {
         return Ok(Some(DiffKind::Modified));
     }
     Ok((from.permissions() != to.permissions()).then_some(DiffKind::Mode))

@@ -16,6 +16,8 @@ mod copy;
 mod diff;
 mod digest;
 mod measure;
+mod merge;
+mod merge_apply;
 mod passes;
 mod patch_text;
 mod remove;

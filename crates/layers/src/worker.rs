@@ -1,8 +1,9 @@
 //! One task from its beginning to its answer, in a process that can reach nothing but what the task is about.
 
 use crate::compare::Sides;
+use crate::merge::Merge;
 use crate::passes::{LayerCopy, Size};
-use crate::stack::{Mounts, Workshop};
+use crate::stack::{Maps, Mounts, Workshop};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -128,8 +129,13 @@ const MOST_MEMORY: u64 = 2 << 30;
 
 fn confine(mounts: Mounts, as_root: bool, task: &LayerTask) -> io::Result<Workshop> {
     unshare(Namespaces::MOUNT.and(Namespaces::NET).and(Namespaces::IPC).and(Namespaces::UTS))?;
-    let maps_skeleton = matches!(task, LayerTask::Merge { .. } | LayerTask::Squash { .. });
-    let workshop = Workshop::enter(mounts, as_root, maps_skeleton)?;
+    let maps = match task {
+        _ if !as_root => Maps::None,
+        LayerTask::Merge { .. } => Maps::SkeletonAndMade,
+        LayerTask::Squash { .. } => Maps::Skeleton,
+        _ => Maps::None,
+    };
+    let workshop = Workshop::enter(mounts, as_root, maps)?;
     // Deep trees and many layers take some descriptors.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
@@ -186,6 +192,12 @@ fn work(
         LayerTask::Changes { from, to } => digest(Sides::new(workshop, &from, &to)?),
         LayerTask::Squash { layers, .. } => {
             crate::squash::squash(workshop, &layers).map(measured).map(Outcome::Answer)
+        }
+        LayerTask::Merge { base, ours, theirs, dry_run, choices, prefer, .. } => {
+            let merged = Merge { base, ours, theirs, dry_run, choices, prefer }.run(workshop)?;
+            let is_made = merged.applied;
+            let answer = FromWorker::Merged(merged);
+            Ok(if is_made { Outcome::Answer(answer) } else { Outcome::NothingMade(answer) })
         }
         _ => Ok(Outcome::NothingMade(FromWorker::Done)),
     }

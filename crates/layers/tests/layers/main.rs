@@ -4,6 +4,7 @@
 
 mod copying;
 mod diffing;
+mod merging;
 mod stacks;
 mod support;
 
@@ -13,6 +14,6 @@ use support::Test;
 fn main() -> ExitCode {
     // This very program is what spawners are started from.
     workroom_room::run_if_spawner();
-    let tests: Vec<Test> = [stacks::TESTS, copying::TESTS, diffing::TESTS].concat();
+    let tests: Vec<Test> = [stacks::TESTS, copying::TESTS, diffing::TESTS, merging::TESTS].concat();
     support::run(&tests)
 }

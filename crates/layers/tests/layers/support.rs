@@ -154,7 +154,7 @@ impl Stage {
         how: &str,
     ) -> BTreeMap<PathBuf, String> {
         let seed = random.below(usize::MAX);
-        let said = self.script(lowers, layer, &format!("/opt/test/test {PLAY} {seed} {count} {how}"));
+        let said = self.script(lowers, layer, &format!("/media/test/test {PLAY} {seed} {count} {how}"));
         assert_eq!(said.status, 0, "{}", said.text);
         let line = |line: &str| line.split_once('\t').map(|(path, rest)| (path.into(), rest.to_owned()));
         said.text.lines().map(|text| line(text).expect("a line of a listing")).collect()
@@ -195,7 +195,7 @@ impl Stage {
             workspace: None,
             layer: Some(layer.to_owned()),
             lowers: lowers.iter().map(|lower| (*lower).to_owned()).collect(),
-            mounts: vec![HostMount { source: self.dir.join("../program"), target: "/opt/test".into() }],
+            mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],
             lifetime: Lifetime::Connection,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::from_iter(workroom_types::Layer::ALL),
@@ -215,11 +215,14 @@ impl Stage {
         room.ready().map_err(|error| error.to_string())?;
         let null = fs::File::open("/dev/null").expect("/dev/null");
         let (mut reads, writes) = std::io::pipe().expect("a pipe");
-        let report =
-            room.exec(command, &[null.as_fd(), writes.as_fd(), writes.as_fd()]).map_err(|e| e.to_string())?;
+        let reading = std::thread::spawn(move || {
+            let mut text = String::new();
+            reads.read_to_string(&mut text).map(|_| text)
+        });
+        let report = room.exec(command, &[null.as_fd(), writes.as_fd(), writes.as_fd()]);
         drop((room, writes));
-        let mut text = String::new();
-        reads.read_to_string(&mut text).expect("text");
+        let (text, report) =
+            (reading.join().expect("a reader").expect("text"), report.map_err(|e| e.to_string())?);
         self.spawner.wait_gone(&spec.id).map_err(|error| error.to_string())?;
         Ok(Said { status: report.exit.status().into(), text })
     }
@@ -274,19 +277,16 @@ pub(crate) fn listing(top: &Path) -> BTreeMap<PathBuf, String> {
             meta.rdev()
         );
         if meta.is_dir() {
-            for entry in fs::read_dir(&full).expect("a directory") {
-                waiting.push(path.join(entry.expect("an entry").file_name()));
-            }
+            let entries = fs::read_dir(&full).expect("a directory");
+            let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+            names.sort_unstable();
+            waiting.extend(names.iter().map(|name| path.join(name)));
         } else if meta.is_file() {
             line += &format!(" {} {:?}", meta.len(), content(&full));
             let first = first_names.entry(meta.ino()).or_insert_with(|| path.clone());
-            line += &format!(
-                " links {} with {}",
-                meta.nlink(),
-                (first != &path)
-                    .then_some(first.display())
-                    .map_or_else(String::new, |first| first.to_string())
-            );
+            if first != &path {
+                line += &format!(" is {}", first.display());
+            }
         } else if meta.is_symlink() {
             line += &format!(" -> {:?}", fs::read_link(&full).expect("a link"));
         }
