@@ -174,23 +174,32 @@ impl Sides {
         }
         Ok(Some(plain))
     }
+}
 
-    /// Whether two entries of the same kind, neither a directory, have the same content.
-    pub(crate) fn same_content(&mut self, path: &[u8], from: &Node, to: &Node) -> io::Result<bool> {
-        match to.kind() {
-            FileType::RegularFile => {
-                if from.size != to.size {
-                    return Ok(false);
-                }
-                // The same file of the same layer: nobody can set the time of a change.
-                if from.ino == to.ino && from.changed == to.changed && from.modified == to.modified {
-                    return Ok(true);
-                }
-                same_bytes(self.from.open_file(path)?.as_fd(), self.to.open_file(path)?.as_fd())
+/// Whether two entries of the same kind, neither a directory, have the same content.
+pub(crate) fn same_content(
+    one: &mut Tree,
+    other: &mut Tree,
+    path: &[u8],
+    one_node: &Node,
+    other_node: &Node,
+) -> io::Result<bool> {
+    match one_node.kind() {
+        FileType::RegularFile => {
+            if one_node.size != other_node.size {
+                return Ok(false);
             }
-            FileType::Symlink => Ok(target(&mut self.from, path)? == target(&mut self.to, path)?),
-            _ => Ok(from.rdev == to.rdev),
+            // The same file of the same layer: nobody can set the time of a change.
+            if one_node.ino == other_node.ino
+                && one_node.changed == other_node.changed
+                && one_node.modified == other_node.modified
+            {
+                return Ok(true);
+            }
+            same_bytes(one.open_file(path)?.as_fd(), other.open_file(path)?.as_fd())
         }
+        FileType::Symlink => Ok(target(one, path)? == target(other, path)?),
+        _ => Ok(one_node.rdev == other_node.rdev),
     }
 }
 

@@ -248,3 +248,14 @@ fn give_to_rooms(dir: BorrowedFd<'_>, as_root: bool) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Hides what is below. Its owner has to be one that rooms know, or they could not put something else there.
+pub(crate) fn make_whiteout(dir: BorrowedFd<'_>, name: &[u8], as_root: bool) -> io::Result<()> {
+    mknodat(dir, name, FileType::CharacterDevice, Mode::empty(), 0)?;
+    if as_root {
+        let id = workroom_types::LAYER_ID;
+        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+        chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}

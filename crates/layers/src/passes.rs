@@ -153,6 +153,8 @@ impl LayerCopy {
 
     /// The directory that has no name.
     fn top(&mut self) -> io::Result<Frame> {
+        // What was open since the last pass may not be there any more.
+        self.to.dir(b"")?;
         let node = Node::of(&rustix::fs::fstat(&*self.from.dir(b"")?)?);
         let key = (0, CString::default());
         let known = self.known.insert(key, Known { node, number: 0, pass: self.pass });

@@ -29,6 +29,22 @@ pub struct Mounts {
     pub made: Option<OwnedFd>,
 }
 
+/// As root: whose ids are mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maps {
+    None,
+    /// Files of the skeleton get the ids that they would have in a layer.
+    Skeleton,
+    /// And what is made can be the upper of an overlay.
+    SkeletonAndMade,
+}
+
+fn map(mount: &OwnedFd, map: &str) -> io::Result<()> {
+    let proc = workroom_sys::mount::directory("/proc")?;
+    let namespace = new_user_namespace(proc.as_fd(), LAYER_ID, map, map)?;
+    set_attributes(mount.as_fd(), Attributes::NONE, Some(namespace.as_fd()))
+}
+
 /// The root that the worker stands in.
 pub(crate) struct Workshop {
     layers: Vec<PathBuf>,
@@ -41,13 +57,14 @@ const PLAIN: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
     .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
 impl Workshop {
-    /// Makes the root and enters it. `maps_skeleton`: files of the skeleton get the ids that files of layers have.
-    pub(crate) fn enter(mounts: Mounts, as_root: bool, maps_skeleton: bool) -> io::Result<Workshop> {
-        if as_root && maps_skeleton {
-            let proc = workroom_sys::mount::directory("/proc")?;
-            let map = format!("0 {LAYER_ID} 65536");
-            let namespace = new_user_namespace(proc.as_fd(), LAYER_ID, &map, &map)?;
-            set_attributes(mounts.skeleton.as_fd(), Attributes::NONE, Some(namespace.as_fd()))?;
+    /// Makes the root and enters it.
+    pub(crate) fn enter(mounts: Mounts, as_root: bool, maps: Maps) -> io::Result<Workshop> {
+        if maps != Maps::None {
+            map(&mounts.skeleton, &format!("0 {LAYER_ID} 65536"))?;
+        }
+        if let (Maps::SkeletonAndMade, Some(made)) = (maps, &mounts.made) {
+            // As in a room: what the overlay does by itself, as the machine's root, gets an id of its own.
+            map(made, &format!("{LAYER_ID} {LAYER_ID} 65536\n{} 0 1", LAYER_ID + 65536))?;
         }
         let root = make("tmpfs", &[FsOption::Set("size", "1m"), FsOption::Set("mode", "755")], PLAIN)?;
         attach(root.as_fd(), CWD, "/root")?;

@@ -1,7 +1,9 @@
 //! One task from its beginning to its answer, in a process that can reach nothing but what the task is about.
 
+use crate::compare::Sides;
+use crate::merge::Merge;
 use crate::passes::{LayerCopy, Size};
-use crate::stack::{Mounts, Workshop};
+use crate::stack::{Maps, Mounts, Workshop};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -127,8 +129,13 @@ const MOST_MEMORY: u64 = 2 << 30;
 
 fn confine(mounts: Mounts, as_root: bool, task: &LayerTask) -> io::Result<Workshop> {
     unshare(Namespaces::MOUNT.and(Namespaces::NET).and(Namespaces::IPC).and(Namespaces::UTS))?;
-    let maps_skeleton = matches!(task, LayerTask::Merge { .. } | LayerTask::Squash { .. });
-    let workshop = Workshop::enter(mounts, as_root, maps_skeleton)?;
+    let maps = match task {
+        _ if !as_root => Maps::None,
+        LayerTask::Merge { .. } => Maps::SkeletonAndMade,
+        LayerTask::Squash { .. } => Maps::Skeleton,
+        _ => Maps::None,
+    };
+    let workshop = Workshop::enter(mounts, as_root, maps)?;
     // Deep trees and many layers take some descriptors.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
@@ -177,8 +184,28 @@ fn work(
         LayerTask::Measure { layer } => {
             crate::measure::measure(workshop.layer(&layer)?).map(measured).map(Outcome::Answer)
         }
+        LayerTask::Diff { from, to, rule } => {
+            let sides = Sides::new(workshop, &from, &to)?;
+            Ok(Outcome::Answer(FromWorker::Diff(crate::diff::diff(sides, &rule)?)))
+        }
+        LayerTask::Content { stack } => digest(Sides::new(workshop, &[], &stack)?),
+        LayerTask::Changes { from, to } => digest(Sides::new(workshop, &from, &to)?),
+        LayerTask::Squash { layers, .. } => {
+            crate::squash::squash(workshop, &layers).map(measured).map(Outcome::Answer)
+        }
+        LayerTask::Merge { base, ours, theirs, dry_run, choices, prefer, .. } => {
+            let merged = Merge { base, ours, theirs, dry_run, choices, prefer }.run(workshop)?;
+            let is_made = merged.applied;
+            let answer = FromWorker::Merged(merged);
+            Ok(if is_made { Outcome::Answer(answer) } else { Outcome::NothingMade(answer) })
+        }
         _ => Ok(Outcome::NothingMade(FromWorker::Done)),
     }
+}
+
+fn digest(sides: Sides) -> io::Result<Outcome> {
+    let (digest, count) = crate::digest::digest(sides)?;
+    Ok(Outcome::Answer(FromWorker::Digest { digest, count }))
 }
 
 fn measured(size: Size) -> FromWorker {

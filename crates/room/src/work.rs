@@ -15,7 +15,7 @@ use std::path::Path;
 use workroom_layers::{Mounts, Needs, Worker, failed, remove_tree};
 use workroom_proto::{Channel, FromWorker, LayerTask, Received};
 use workroom_sys::clone::{CloneFlags, clone_process};
-use workroom_types::{Problem, ProblemCode, RoomError};
+use workroom_types::{LAYER_ID, Problem, ProblemCode, RoomError};
 
 /// In the clone: does the task and answers it; returns the status to end with.
 pub(crate) fn run(template: &Template, privilege: Privilege, task: LayerTask, fds: Vec<OwnedFd>) -> i32 {
@@ -34,7 +34,7 @@ pub(crate) fn run(template: &Template, privilege: Privilege, task: LayerTask, fd
         return 0;
     }
     let needs = Needs::of(&task);
-    let mounts = match prepare(template, &needs) {
+    let mounts = match prepare(template, privilege, &needs) {
         Ok(mounts) => mounts,
         Err(error) => {
             let _ = channel.send(&failed(io::Error::other(Problem::from(error))), &[]);
@@ -62,10 +62,10 @@ fn close_all_but_its_own(worker: &Worker, aside: Option<&Channel>) -> io::Result
 }
 
 /// Makes what is to be made, and takes what the task is about.
-fn prepare(template: &Template, needs: &Needs) -> Result<Mounts, RoomError> {
+fn prepare(template: &Template, privilege: Privilege, needs: &Needs) -> Result<Mounts, RoomError> {
     template.skeleton.wait().during("skeleton")?;
     if let Some(path) = &needs.makes {
-        template.on_the_machine(|| rustix::fs::mkdir(path, Mode::RWXU))?.during("make a layer")?;
+        template.on_the_machine(|| make_layer_dir(path, privilege))?.during("make a layer")?;
     }
     let held: Vec<_> = needs.reads.iter().map(|layer| layer.join("fs")).collect();
     let made = needs.makes.as_deref().or(needs.fills.as_deref());
@@ -85,6 +85,15 @@ fn prepare(template: &Template, needs: &Needs) -> Result<Mounts, RoomError> {
             Err(error)
         }
     }
+}
+
+fn make_layer_dir(path: &Path, privilege: Privilege) -> io::Result<()> {
+    rustix::fs::mkdir(path, Mode::RWXU)?;
+    if privilege == Privilege::Root {
+        // As all of it: nobody's on the host.
+        std::os::unix::fs::lchown(path, Some(LAYER_ID), Some(LAYER_ID))?;
+    }
+    Ok(())
 }
 
 /// Does the task in one more clone; what it made and does not want, or did not finish, is gone before it is answered.

@@ -3,6 +3,8 @@
 //! Every test runs in a process of its own, as root runs the tests twice: as root and as an ordinary user.
 
 mod copying;
+mod diffing;
+mod merging;
 mod stacks;
 mod support;
 
@@ -12,6 +14,6 @@ use support::Test;
 fn main() -> ExitCode {
     // This very program is what spawners are started from.
     workroom_room::run_if_spawner();
-    let tests: Vec<Test> = [stacks::TESTS, copying::TESTS].concat();
+    let tests: Vec<Test> = [stacks::TESTS, copying::TESTS, diffing::TESTS, merging::TESTS].concat();
     support::run(&tests)
 }

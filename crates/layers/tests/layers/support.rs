@@ -1,6 +1,7 @@
 //! What the tests share: a harness that runs each in a process of its own and as each kind of user, and the means to make
 //! layers, rooms and workers.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{Read, Write};
@@ -12,13 +13,18 @@ use std::process::{Command, ExitCode};
 use workroom_proto::{Channel, FromWorker, LayerTask, Received};
 use workroom_room::Spawner;
 use workroom_types::{
-    CommandSpec, LAYER_ID, LayerSet, Lifetime, Limits, Network, RoomSpec, RoomUser, base_environment,
+    CommandSpec, HostMount, LAYER_ID, LayerSet, Lifetime, Limits, Network, RoomSpec, RoomUser,
+    base_environment,
 };
 
 pub(crate) type Test = (&'static str, fn(&Stage));
 
 /// Started with this, the program is one test: its name and a directory follow.
 const ONE: &str = "--one-test-in";
+
+/// Started with this, inside a room, the program does random things to the workspace and shows it then: a seed, how many
+/// things, and how much of each entry is shown follow.
+const PLAY: &str = "--play";
 
 /// As the test runners of cargo call a test program.
 pub(crate) fn run(tests: &[Test]) -> ExitCode {
@@ -28,6 +34,12 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
     {
         let (_, body) = tests.iter().find(|(known, _)| known == name).expect("a known test");
         body(&Stage::new(Path::new(dir)));
+        return ExitCode::SUCCESS;
+    }
+    if let [first, seed, count, how] = arguments.as_slice()
+        && first == PLAY
+    {
+        play(seed.parse().expect("a seed"), count.parse().expect("a number"), how);
         return ExitCode::SUCCESS;
     }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
@@ -68,7 +80,8 @@ fn run_one(name: &str, user: Option<u32>) -> bool {
     fs::create_dir(&dir).expect("make a directory");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("open it to all");
     // Where the build lies may be closed to others.
-    let program = dir.join("test");
+    fs::create_dir(dir.join("program")).expect("make a directory");
+    let program = dir.join("program/test");
     let built = std::env::current_exe().expect("this program");
     if fs::hard_link(&built, &program).is_err() {
         let copied = Command::new("cp").arg(&built).arg(&program).status();
@@ -96,6 +109,7 @@ pub(crate) struct Stage {
     pub(crate) dir: PathBuf,
     pub(crate) is_root: bool,
     spawner: Spawner,
+    scratches: Cell<u32>,
 }
 
 /// What a command in a room came to.
@@ -108,7 +122,12 @@ pub(crate) struct Said {
 impl Stage {
     fn new(dir: &Path) -> Stage {
         let spawner = Spawner::start().expect("a spawner");
-        Stage { dir: dir.to_owned(), is_root: rustix::process::geteuid().is_root(), spawner }
+        Stage {
+            dir: dir.to_owned(),
+            is_root: rustix::process::geteuid().is_root(),
+            spawner,
+            scratches: Cell::new(0),
+        }
     }
 
     /// An empty layer, as the host makes it.
@@ -122,6 +141,29 @@ impl Stage {
             }
         }
         layer
+    }
+
+    /// Does random things in a room over `lowers` and answers what its workspace is then. Of each entry: `all`, or what
+    /// a difference is made of.
+    pub(crate) fn play(
+        &self,
+        random: &mut Random,
+        lowers: &[&Path],
+        layer: &Path,
+        count: usize,
+        how: &str,
+    ) -> BTreeMap<PathBuf, String> {
+        let seed = random.below(usize::MAX);
+        let said = self.script(lowers, layer, &format!("/media/test/test {PLAY} {seed} {count} {how}"));
+        assert_eq!(said.status, 0, "{}", said.text);
+        let line = |line: &str| line.split_once('\t').map(|(path, rest)| (path.into(), rest.to_owned()));
+        said.text.lines().map(|text| line(text).expect("a line of a listing")).collect()
+    }
+
+    /// What the workspace of a room over `stack` is.
+    pub(crate) fn see(&self, stack: &[&Path], how: &str) -> BTreeMap<PathBuf, String> {
+        let scratch = self.layer(&format!("scratch-{}", self.scratches.replace(self.scratches.get() + 1)));
+        self.play(&mut Random(1), stack, &scratch, 0, how)
     }
 
     /// Has a worker do a task, and waits for its first answer.
@@ -153,7 +195,7 @@ impl Stage {
             workspace: None,
             layer: Some(layer.to_owned()),
             lowers: lowers.iter().map(|lower| (*lower).to_owned()).collect(),
-            mounts: Vec::new(),
+            mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],
             lifetime: Lifetime::Connection,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::from_iter(workroom_types::Layer::ALL),
@@ -173,11 +215,14 @@ impl Stage {
         room.ready().map_err(|error| error.to_string())?;
         let null = fs::File::open("/dev/null").expect("/dev/null");
         let (mut reads, writes) = std::io::pipe().expect("a pipe");
-        let report =
-            room.exec(command, &[null.as_fd(), writes.as_fd(), writes.as_fd()]).map_err(|e| e.to_string())?;
+        let reading = std::thread::spawn(move || {
+            let mut text = String::new();
+            reads.read_to_string(&mut text).map(|_| text)
+        });
+        let report = room.exec(command, &[null.as_fd(), writes.as_fd(), writes.as_fd()]);
         drop((room, writes));
-        let mut text = String::new();
-        reads.read_to_string(&mut text).expect("text");
+        let (text, report) =
+            (reading.join().expect("a reader").expect("text"), report.map_err(|e| e.to_string())?);
         self.spawner.wait_gone(&spec.id).map_err(|error| error.to_string())?;
         Ok(Said { status: report.exit.status().into(), text })
     }
@@ -189,6 +234,29 @@ pub(crate) fn answer(worker: &Channel) -> FromWorker {
         Received::Message(answer, _) => answer,
         Received::Closed => panic!("the worker hung up"),
     }
+}
+
+fn play(seed: u64, count: usize, how: &str) {
+    let (mut random, top) = (Random(seed | 1), Path::new("/workspace"));
+    (0..count).for_each(|_| something(&mut random, top));
+    let shown = if how == "all" { listing(top) } else { plain_listing(top) };
+    for (path, line) in shown {
+        println!("{}\t{line}", path.display());
+    }
+}
+
+/// Of every entry below a directory, what a difference is made of: kind, permissions, content.
+fn plain_listing(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for path in listing(top).into_keys().filter(|path| path.as_os_str().len() > 0) {
+        let full = top.join(&path);
+        let meta = full.symlink_metadata().expect("an entry");
+        let kind = meta.mode() & 0o170000;
+        let mode = if meta.is_symlink() { 0o777 } else { meta.mode() & 0o7777 };
+        let content = if meta.is_file() { format!("{:?}", content(&full)) } else { String::new() };
+        found.insert(path, format!("{kind:o} {mode:04o} {content}"));
+    }
+    found
 }
 
 /// Everything about every entry below a directory of the host, one line each.
@@ -209,19 +277,16 @@ pub(crate) fn listing(top: &Path) -> BTreeMap<PathBuf, String> {
             meta.rdev()
         );
         if meta.is_dir() {
-            for entry in fs::read_dir(&full).expect("a directory") {
-                waiting.push(path.join(entry.expect("an entry").file_name()));
-            }
+            let entries = fs::read_dir(&full).expect("a directory");
+            let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+            names.sort_unstable();
+            waiting.extend(names.iter().map(|name| path.join(name)));
         } else if meta.is_file() {
             line += &format!(" {} {:?}", meta.len(), content(&full));
             let first = first_names.entry(meta.ino()).or_insert_with(|| path.clone());
-            line += &format!(
-                " links {} with {}",
-                meta.nlink(),
-                (first != &path)
-                    .then_some(first.display())
-                    .map_or_else(String::new, |first| first.to_string())
-            );
+            if first != &path {
+                line += &format!(" is {}", first.display());
+            }
         } else if meta.is_symlink() {
             line += &format!(" -> {:?}", fs::read_link(&full).expect("a link"));
         }
