@@ -212,7 +212,7 @@ fn directories_are_copied_on_the_command_line() {
             assert!(output.status.success(), "{from} {to}: {}", String::from_utf8_lossy(&output.stderr));
             output.stdout
         };
-        let (there, back) = (format!("{}:up", session.id), user.path("back"));
+        let (there, back) = (format!("{}:up", session.id), user.make_dir("down").join("back"));
         cp(tree.to_str().expect("a path"), &there);
         assert_eq!(session.says("cat up/a up/sub/b; readlink up/link").await, "onetwoa\n");
         cp(&there, back.to_str().expect("a path"));

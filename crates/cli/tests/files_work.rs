@@ -69,9 +69,10 @@ fn a_watch_sees_what_commands_do() {
     for_each_user(async |user| {
         let server = Server::of(user);
         let session = server.session().await;
+        session.says("echo 0 > old").await;
         let mut watch = server.http().open("GET", &session.path("/watch?recursive=true")).await;
         watch.until("retry:").await;
-        session.says("echo 1 > a; echo 2 >> a; mv a b; rm b; mkdir d; echo > d/deep").await;
+        session.says("echo 1 > a; echo 2 >> old; mv a b; rm b; mkdir d; echo > d/deep").await;
         let seen = watch.until("\"path\":\"d/deep\"").await;
         let events: Vec<&str> = seen.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
         for kind in ["created", "modified", "renamed", "deleted"] {
@@ -117,7 +118,7 @@ fn files_on_the_command_line() {
         assert!(
             ok(&["edit", &remote("docs/note.txt"), "--old", "two", "--new", "2"]).contains("1 replacement")
         );
-        let back = user.path("back.txt");
+        let back = user.make_dir("down").join("back.txt");
         ok(&["cp", &remote("docs/note.txt"), back.to_str().expect("a path")]);
         assert_eq!(std::fs::read_to_string(&back).expect("a file"), "one\n2\nthree\n");
         assert_eq!(ok(&["cp", &remote("docs/note.txt"), "-"]), "one\n2\nthree\n");
