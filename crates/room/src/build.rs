@@ -2,7 +2,8 @@
 //!
 //! Everything made here belongs to namespaces that only this process holds, so its end undoes all of it:
 //! a step that fails says why on the control socket and the process exits. What exists outside those
-//! namespaces (the cgroup, the uid range) was made by the spawner, which undoes it.
+//! namespaces goes too: the uid range with the descriptor that claims it, the cgroups when the spawner reaps
+//! this process.
 //!
 //! As root the file tree and all namespaces are made with the machine's own authority and the user namespace
 //! is entered last: nothing in the room, not even its root, has authority over any of them. Without
@@ -10,8 +11,10 @@
 
 mod host_directories;
 
-use crate::cgroup::RoomGroup;
-use crate::identity::{Privilege, UidRange};
+pub(crate) use host_directories::host_paths;
+
+use crate::cgroup::{Groups, RoomGroup};
+use crate::identity::{Privilege, UidRange, UidRanges};
 use crate::mounts::{
     Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, make_overlay,
     set_attributes,
@@ -29,17 +32,23 @@ use workroom_guest::{Guest, Walls};
 use workroom_proto::{Channel, FromGuest};
 use workroom_sys::namespace::{Namespaces, enter, new_user_namespace, unshare};
 use workroom_sys::seccomp::LauncherKey;
-use workroom_types::{Enforced, ErrorCode, Layer, LayerState, Lifetime, RoomError, RoomSpec, RoomUser};
+use workroom_types::{
+    Enforced, ErrorCode, Layer, LayerState, Lifetime, Limits, RoomError, RoomSpec, RoomUser,
+};
 
-/// Everything the clone needs, prepared before it was cloned.
+/// Everything the clone needs, and what its first steps add to it.
 pub(crate) struct Builder<'a> {
     pub(crate) spec: &'a RoomSpec,
     pub(crate) template: &'a Template,
     pub(crate) privilege: Privilege,
-    /// As root: the room's ids.
-    pub(crate) range: Option<&'a UidRange>,
+    /// As root: where the room's ids are claimed, and then those.
+    pub(crate) ranges: &'a std::io::Result<UidRanges>,
+    pub(crate) range: Option<UidRange>,
     /// The caller's ids, which a rootless room maps.
     pub(crate) caller: (u32, u32),
+    /// Less those that are left out on purpose.
+    pub(crate) limits: Limits,
+    pub(crate) groups: Option<&'a Groups>,
     pub(crate) group: RoomGroup,
     /// A copy of the mount of the directory that the room's writes go to, if it is not memory.
     pub(crate) layer: Option<OwnedFd>,
@@ -66,6 +75,9 @@ type Step = fn(&mut Builder<'_>, &mut Made) -> Result<(), RoomError>;
 /// As root: authority is given up last.
 const AS_ROOT: &[Step] = &[
     die_before_the_host,
+    host_directories::take_host_directories,
+    claim_ids,
+    make_groups,
     close_what_is_not_the_rooms,
     unshare_namespaces,
     mount_proc,
@@ -84,6 +96,8 @@ const AS_ROOT: &[Step] = &[
 /// Without privileges: the user namespace is there from the start.
 const ROOTLESS: &[Step] = &[
     die_before_the_host,
+    host_directories::tell_layers_apart,
+    make_groups,
     close_what_is_not_the_rooms,
     map_the_caller,
     unshare_namespaces,
@@ -170,6 +184,25 @@ fn die_before_the_host(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), Ro
     builder.die_with_the_spawner().during("parent death signal")
 }
 
+fn claim_ids(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    if builder.has(Layer::UserNs) && builder.has(Layer::UidRange) {
+        let ranges =
+            builder.ranges.as_ref().map_err(|error| std::io::Error::new(error.kind(), error.to_string()));
+        builder.range = Some(ranges.and_then(UidRanges::claim).during("uid range")?);
+    }
+    Ok(())
+}
+
+fn make_groups(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    let owner = builder.range.as_ref().map(|range| range.base);
+    let durable = builder.spec.lifetime == Lifetime::Durable;
+    builder.group = match builder.groups {
+        Some(groups) => groups.create(&builder.spec.id, &builder.limits, owner, durable)?,
+        None => RoomGroup::unlimited(&builder.limits, "no limit was asked for"),
+    };
+    Ok(())
+}
+
 /// The clone has all of the spawner's descriptors, other rooms' among them.
 fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
     // The spawner's 0 and 1 are /dev/null; its 2 is the caller's terminal, which is not the room's.
@@ -251,7 +284,7 @@ fn mount_proc(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
 }
 
 fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
-    let (Some(range), Some(proc)) = (builder.range, &made.proc) else { return Ok(()) };
+    let (Some(range), Some(proc)) = (&builder.range, &made.proc) else { return Ok(()) };
     let map = range.map();
     made.user_namespace =
         Some(new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?);
@@ -274,7 +307,7 @@ fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomErro
         None => attach_memory(builder, made)?,
     };
     let mut lowest = "/skeleton";
-    if let (Some(_), Some(user_namespace)) = (builder.range, &made.user_namespace) {
+    if let (Some(_), Some(user_namespace)) = (&builder.range, &made.user_namespace) {
         // The skeleton is written with the ids that the room sees; for this room they are of its range.
         let mapped = clone_tree("/skeleton").during(step)?;
         set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
@@ -310,7 +343,7 @@ fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str,
     for dir in ["upper", "work"] {
         rustix::fs::mkdirat(&upper, dir, Mode::from_raw_mode(0o755)).during(step)?;
     }
-    if let Some(range) = builder.range {
+    if let Some(range) = &builder.range {
         let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
         rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty())
             .during(step)?;
@@ -331,7 +364,7 @@ fn attach_layers(
     layer: OwnedFd,
     lowers: Vec<OwnedFd>,
 ) -> Result<Vec<String>, RoomError> {
-    if let Some(range) = builder.range {
+    if let Some(range) = &builder.range {
         let map = range.layer_map();
         let proc = made.proc()?;
         let namespace = new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?;
@@ -469,7 +502,7 @@ fn enter_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<()
     // A change of identity takes the death signal away.
     builder.die_with_the_spawner().during(step)?;
     made.holds(Layer::UserNs, "user namespace, entered last");
-    if let Some(range) = builder.range {
+    if let Some(range) = &builder.range {
         made.holds(Layer::UidRange, &format!("65536 ids from {}", range.base));
     }
     Ok(())

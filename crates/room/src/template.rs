@@ -102,7 +102,7 @@ impl Template {
     }
 
     /// Takes detached copies of host directories, to be attached in a room.
-    pub(crate) fn take(&self, wanted: &[(&Path, bool)]) -> Result<Vec<OwnedFd>, RoomError> {
+    pub(crate) fn take(&self, wanted: &[(PathBuf, bool)]) -> Result<Vec<OwnedFd>, RoomError> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
