@@ -17,11 +17,11 @@ use crate::cgroup::{Groups, RoomGroup};
 use crate::identity::{Privilege, UidRange, UidRanges};
 use crate::mounts::{
     Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, make_overlay,
-    set_attributes,
+    replace_root, set_attributes,
 };
 use crate::seccomp::{self, Strictness};
 use crate::step::During;
-use crate::template::{Template, write_own_maps};
+use crate::template::{ROOM, Template, write_own_maps};
 use rustix::fs::{CWD, Mode};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
@@ -240,7 +240,7 @@ fn map_the_caller(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), Room
 
 fn unshare_namespaces(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let mut kinds = Namespaces::MOUNT;
-    made.holds(Layer::MountNs, "mount namespace, pivot_root");
+    made.holds(Layer::MountNs, "mount namespace with a root of its own");
     for (layer, kind, name) in [
         (Layer::NetNs, Namespaces::NET, "network namespace, loopback only"),
         (Layer::IpcNs, Namespaces::IPC, "ipc namespace"),
@@ -322,7 +322,7 @@ fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomErro
         Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
     }
     let root = make_overlay(&stack, &options, plain).during("overlay")?;
-    attach(root.as_fd(), CWD, "/root").during(step)?;
+    attach(root.as_fd(), CWD, ROOM).during(step)?;
     made.root = Some(root);
     Ok(())
 }
@@ -482,9 +482,13 @@ fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError
     Ok(())
 }
 
-fn enter_root(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+fn enter_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let root = made.root()?;
-    change_root(root.as_fd()).during("pivot_root")
+    match builder.privilege {
+        Privilege::Root => replace_root(root.as_fd()),
+        Privilege::Rootless => change_root(root.as_fd()),
+    }
+    .during("enter the room's root")
 }
 
 /// From here on this process is the room's root and nobody's on the host.
