@@ -2,25 +2,27 @@
 //!
 //! Everything made here belongs to namespaces that only this process holds, so its end undoes all of it:
 //! a step that fails says why on the control socket and the process exits. What exists outside those
-//! namespaces (the cgroup, the uid range) was made by the spawner, which undoes it.
+//! namespaces goes too: the uid range with the descriptor that claims it, the cgroups when the spawner reaps
+//! this process.
 //!
 //! As root the file tree and all namespaces are made with the machine's own authority and the user namespace
 //! is entered last: nothing in the room, not even its root, has authority over any of them. Without
 //! privileges the user namespace comes first, because it is what allows the rest.
 
 mod host_directories;
+mod root;
 
-use crate::cgroup::RoomGroup;
-use crate::identity::{Privilege, UidRange};
+pub(crate) use host_directories::host_paths;
+
+use crate::cgroup::{Groups, RoomGroup};
+use crate::identity::{Privilege, UidRange, UidRanges};
 use crate::mounts::{
-    Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, make_overlay,
+    Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, replace_root,
     set_attributes,
 };
 use crate::seccomp::{self, Strictness};
 use crate::step::During;
 use crate::template::{Template, write_own_maps};
-use rustix::fs::{CWD, Mode};
-use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use rustix::process::{Gid, Resource, Signal, Uid};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,17 +31,23 @@ use workroom_guest::{Guest, Walls};
 use workroom_proto::{Channel, FromGuest};
 use workroom_sys::namespace::{Namespaces, enter, new_user_namespace, unshare};
 use workroom_sys::seccomp::LauncherKey;
-use workroom_types::{Enforced, ErrorCode, Layer, LayerState, Lifetime, RoomError, RoomSpec, RoomUser};
+use workroom_types::{
+    Enforced, ErrorCode, Layer, LayerState, Lifetime, Limits, RoomError, RoomSpec, RoomUser,
+};
 
-/// Everything the clone needs, prepared before it was cloned.
+/// Everything the clone needs, and what its first steps add to it.
 pub(crate) struct Builder<'a> {
     pub(crate) spec: &'a RoomSpec,
     pub(crate) template: &'a Template,
     pub(crate) privilege: Privilege,
-    /// As root: the room's ids.
-    pub(crate) range: Option<&'a UidRange>,
+    /// As root: where the room's ids are claimed, and then those.
+    pub(crate) ranges: &'a std::io::Result<UidRanges>,
+    pub(crate) range: Option<UidRange>,
     /// The caller's ids, which a rootless room maps.
     pub(crate) caller: (u32, u32),
+    /// Less those that are left out on purpose.
+    pub(crate) limits: Limits,
+    pub(crate) groups: Option<&'a Groups>,
     pub(crate) group: RoomGroup,
     /// A copy of the mount of the directory that the room's writes go to, if it is not memory.
     pub(crate) layer: Option<OwnedFd>,
@@ -66,12 +74,15 @@ type Step = fn(&mut Builder<'_>, &mut Made) -> Result<(), RoomError>;
 /// As root: authority is given up last.
 const AS_ROOT: &[Step] = &[
     die_before_the_host,
+    host_directories::take_host_directories,
+    claim_ids,
+    make_groups,
     close_what_is_not_the_rooms,
     unshare_namespaces,
     mount_proc,
     name_and_loopback,
     make_user_namespace,
-    mount_root,
+    root::mount_root,
     bind_the_machine,
     mount_devices,
     host_directories::bind_host_directories,
@@ -84,12 +95,14 @@ const AS_ROOT: &[Step] = &[
 /// Without privileges: the user namespace is there from the start.
 const ROOTLESS: &[Step] = &[
     die_before_the_host,
+    host_directories::tell_layers_apart,
+    make_groups,
     close_what_is_not_the_rooms,
     map_the_caller,
     unshare_namespaces,
     mount_proc,
     name_and_loopback,
-    mount_root,
+    root::mount_root,
     bind_the_machine,
     mount_devices,
     host_directories::bind_host_directories,
@@ -170,6 +183,25 @@ fn die_before_the_host(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), Ro
     builder.die_with_the_spawner().during("parent death signal")
 }
 
+fn claim_ids(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    if builder.has(Layer::UserNs) && builder.has(Layer::UidRange) {
+        let ranges =
+            builder.ranges.as_ref().map_err(|error| std::io::Error::new(error.kind(), error.to_string()));
+        builder.range = Some(ranges.and_then(UidRanges::claim).during("uid range")?);
+    }
+    Ok(())
+}
+
+fn make_groups(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    let owner = builder.range.as_ref().map(|range| range.base);
+    let durable = builder.spec.lifetime == Lifetime::Durable;
+    builder.group = match builder.groups {
+        Some(groups) => groups.create(&builder.spec.id, &builder.limits, owner, durable)?,
+        None => RoomGroup::unlimited(&builder.limits, "no limit was asked for"),
+    };
+    Ok(())
+}
+
 /// The clone has all of the spawner's descriptors, other rooms' among them.
 fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
     // The spawner's 0 and 1 are /dev/null; its 2 is the caller's terminal, which is not the room's.
@@ -207,7 +239,7 @@ fn map_the_caller(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), Room
 
 fn unshare_namespaces(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let mut kinds = Namespaces::MOUNT;
-    made.holds(Layer::MountNs, "mount namespace, pivot_root");
+    made.holds(Layer::MountNs, "mount namespace with a root of its own");
     for (layer, kind, name) in [
         (Layer::NetNs, Namespaces::NET, "network namespace, loopback only"),
         (Layer::IpcNs, Namespaces::IPC, "ipc namespace"),
@@ -251,114 +283,11 @@ fn mount_proc(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
 }
 
 fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
-    let (Some(range), Some(proc)) = (builder.range, &made.proc) else { return Ok(()) };
+    let (Some(range), Some(proc)) = (&builder.range, &made.proc) else { return Ok(()) };
     let map = range.map();
     made.user_namespace =
         Some(new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?);
     Ok(())
-}
-
-/// One overlay: the skeleton below, then the layers that the room goes on from, and above them what it writes: a
-/// directory of the host's, or a file system in memory that is as large as the disk limit.
-fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
-    let step = "root file system";
-    builder.template.skeleton.wait().during("skeleton")?;
-    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mut stack = Vec::new();
-    let upper = match builder.layer.take() {
-        Some(layer) => {
-            let lowers = std::mem::take(&mut builder.lowers);
-            stack = attach_layers(builder, made, layer, lowers)?;
-            "/upper/fs"
-        }
-        None => attach_memory(builder, made)?,
-    };
-    let mut lowest = "/skeleton";
-    if let (Some(_), Some(user_namespace)) = (builder.range, &made.user_namespace) {
-        // The skeleton is written with the ids that the room sees; for this room they are of its range.
-        let mapped = clone_tree("/skeleton").during(step)?;
-        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
-            .during("idmapped mount")?;
-        attach(mapped.as_fd(), CWD, "/lower").during(step)?;
-        lowest = "/lower";
-    }
-    stack.push(lowest.to_owned());
-    let mut options = vec![FsOption::Set("upperdir", upper), FsOption::Set("workdir", "/upper/work")];
-    match builder.privilege {
-        Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
-        Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
-    }
-    let root = make_overlay(&stack, &options, plain).during("overlay")?;
-    attach(root.as_fd(), CWD, "/root").during(step)?;
-    made.root = Some(root);
-    Ok(())
-}
-
-fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str, RoomError> {
-    let step = "root file system";
-    let limited = builder.has(Layer::Disk);
-    let disk = builder.spec.limits.disk;
-    let size = if limited { disk } else { 0 };
-    // A file takes at least a page or an inode; neither can be used up before the other's share.
-    let inodes = if limited { (disk / 4096).max(1024) } else { 0 };
-    let (size, inodes) = (size.to_string(), inodes.to_string());
-    let options =
-        [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "755")];
-    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let upper = make("tmpfs", &options, plain).during(step)?;
-    attach(upper.as_fd(), CWD, "/upper").during(step)?;
-    for dir in ["upper", "work"] {
-        rustix::fs::mkdirat(&upper, dir, Mode::from_raw_mode(0o755)).during(step)?;
-    }
-    if let Some(range) = builder.range {
-        let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
-        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty())
-            .during(step)?;
-    }
-    if limited {
-        made.holds(Layer::Disk, "tmpfs size and inodes");
-    } else {
-        made.lacks(Layer::Disk, LEFT_OUT);
-    }
-    Ok("/upper/upper")
-}
-
-/// Files are stored with the ids that the room sees, so that any room with any range can go on with them. Answers where
-/// the lower ones are, the uppermost first.
-fn attach_layers(
-    builder: &Builder<'_>,
-    made: &mut Made,
-    layer: OwnedFd,
-    lowers: Vec<OwnedFd>,
-) -> Result<Vec<String>, RoomError> {
-    if let Some(range) = builder.range {
-        let map = range.layer_map();
-        let proc = made.proc()?;
-        let namespace = new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?;
-        for layer in lowers.iter().chain([&layer]) {
-            set_attributes(layer.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
-                RoomError::new(
-                    ErrorCode::RoomSetup,
-                    format!("the file system of the state directory does not allow mapped ids: {error}"),
-                    "put the state directory on ext4, xfs, btrfs or tmpfs",
-                )
-            })?;
-        }
-    }
-    attach(layer.as_fd(), CWD, "/upper").during("root file system")?;
-    let mut stack = Vec::with_capacity(lowers.len());
-    for (number, lower) in lowers.iter().enumerate().rev() {
-        let place = format!("/layer{number}");
-        // In the template's own file system, where an earlier room of as many layers has made it already.
-        match rustix::fs::mkdir(&place, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error).during("root file system"),
-        }
-        attach(lower.as_fd(), CWD, &place).during("root file system")?;
-        stack.push(place);
-    }
-    made.lacks(Layer::Disk, "the host's file system has no quota for it");
-    Ok(stack)
 }
 
 fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
@@ -449,9 +378,13 @@ fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError
     Ok(())
 }
 
-fn enter_root(_: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+fn enter_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let root = made.root()?;
-    change_root(root.as_fd()).during("pivot_root")
+    match builder.privilege {
+        Privilege::Root => replace_root(root.as_fd()),
+        Privilege::Rootless => change_root(root.as_fd()),
+    }
+    .during("enter the room's root")
 }
 
 /// From here on this process is the room's root and nobody's on the host.
@@ -469,7 +402,7 @@ fn enter_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<()
     // A change of identity takes the death signal away.
     builder.die_with_the_spawner().during(step)?;
     made.holds(Layer::UserNs, "user namespace, entered last");
-    if let Some(range) = builder.range {
+    if let Some(range) = &builder.range {
         made.holds(Layer::UidRange, &format!("65536 ids from {}", range.base));
     }
     Ok(())

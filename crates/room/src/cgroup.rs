@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  v2   PARENT/workroom/                  made when it is missing, and left: every spawner here uses it
-//!                  ├── guests/            guests and launchers: not limited, no victim of a room's limit
+//!                  ├── guests/            guests and launchers: not limited, no victim of a room's limit;
+//!                  │                      with them the spawner of durable rooms
 //!                  └── workroom-ROOM/     the room's commands, born here by CLONE_INTO_CGROUP
 //!
 //!  v1   HIERARCHY/OWN/workroom-ROOM/      one per controller;
@@ -46,6 +47,7 @@ pub(crate) enum Groups {
 }
 
 /// A room's own groups, before its guest takes over their descriptors.
+#[derive(Default)]
 pub(crate) struct RoomGroup {
     pub(crate) work: WorkGroup,
     pub(crate) meters: Meters,
@@ -71,20 +73,28 @@ impl Groups {
         }
     }
 
-    /// Where a room's guest is born, if it matters.
+    /// Where a room's guest is born, if it matters and is not where this process is.
     pub(crate) fn guests(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Groups::V2(base) | Groups::V1(_, Some(base)) => Some(base.guests.as_fd()),
+            Groups::V2(base) | Groups::V1(_, Some(base)) => base.guests_elsewhere(),
             _ => None,
         }
     }
 
-    /// Makes the groups of a room whose launcher has the uid `owner`.
+    /// For a process that will make many rooms: joins their guests, once, so that each is born there by itself. To be
+    /// born elsewhere waits for a lock of all cgroups of the machine, which the making of every group holds.
+    pub(crate) fn join_guests(&mut self) {
+        if let Groups::V2(base) | Groups::V1(_, Some(base)) = self {
+            base.join_guests();
+        }
+    }
+
+    /// Makes the groups of a room. `owner` is its launcher's uid, where that is not the maker's own.
     pub(crate) fn create(
         &self,
         room: &str,
         limits: &Limits,
-        owner: u32,
+        owner: Option<u32>,
         durable: bool,
     ) -> Result<RoomGroup, RoomError> {
         let made = match self {
@@ -118,10 +128,11 @@ impl Groups {
         self.parents().for_each(sweep);
     }
 
-    /// The same, right after a room was made: where that is the only one there is nothing to look for.
+    /// The same, right after a room was cloned, which makes its own group meanwhile: where there is none yet there
+    /// is nothing to look for.
     pub(crate) fn sweep_beside_a_room(&self) {
         match self {
-            Groups::V2(base) if !base.has_more_than_one_room() => {}
+            Groups::V2(base) if !base.has_rooms() => {}
             _ => self.sweep(),
         }
     }

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 pub(crate) use workroom_sys::mount::{
-    Attributes, FsOption, attach, change_root, clone_tree, directory, make, make_overlay, make_private,
-    set_attributes,
+    Attributes, FsOption, attach, change_root, clone_tree, clone_tree_at, directory, make, make_overlay,
+    make_private, replace_root, set_attributes,
 };
 
 /// What every mount of a room has, device binds excepted.

@@ -22,7 +22,7 @@ const LARGEST_ETC_FILE: u64 = 1 << 20;
 /// What is taken from the machine.
 struct FromHost {
     links: Vec<(PathBuf, PathBuf)>,
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: Vec<(PathBuf, fs::File, u64)>,
 }
 
 /// Reads it below `root`, the machine's root directory, which this process may have left behind.
@@ -43,8 +43,8 @@ fn read_host(root: &OwnedFd) -> FromHost {
             // A link into /usr works as well in the room.
             Some(target) if target.starts_with("/usr") => from_host.links.push((path, target)),
             _ => {
-                if let Some(content) = read_file(root, &path) {
-                    from_host.files.push((path, content));
+                if let Some((file, length)) = open_file(root, &path) {
+                    from_host.files.push((path, file, length));
                 }
             }
         }
@@ -52,16 +52,15 @@ fn read_host(root: &OwnedFd) -> FromHost {
     from_host
 }
 
-fn read_file(root: &OwnedFd, path: &Path) -> Option<Vec<u8>> {
+/// A small plain file, and its length.
+fn open_file(root: &OwnedFd, path: &Path) -> Option<(fs::File, u64)> {
     // Never waits: a FIFO in the place of a configuration file is no file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // A link is followed as the machine would, from its own root.
     let inside = rustix::fs::ResolveFlags::IN_ROOT;
     let file = fs::File::from(rustix::fs::openat2(root, path, flags, Mode::empty(), inside).ok()?);
     let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() <= LARGEST_ETC_FILE)?;
-    let mut content = Vec::with_capacity(meta.len() as usize + 1);
-    io::Read::read_to_end(&mut &file, &mut content).ok()?;
-    Some(content)
+    Some((file, meta.len()))
 }
 
 /// A skeleton that may still have to be written. The first room of a spawner is cloned before it is, and makes
@@ -164,11 +163,13 @@ fn write(root: &Path, from_host: &FromHost, binds: &[(PathBuf, PathBuf)], as_roo
     for (name, target) in &from_host.links {
         rustix::fs::symlinkat(target, &root, name)?;
     }
-    for (name, content) in &from_host.files {
-        write_file(&root, name, content)?;
+    for (name, file, length) in &from_host.files {
+        // The kernel copies it, past this process's own memory, which every room is a copy of. One that cannot be
+        // read ends where it could not.
+        let _ = io::copy(&mut io::Read::take(file, *length), &mut make_file(&root, name)?);
     }
     for (name, content) in GENERATED {
-        write_file(&root, Path::new(name), content.as_bytes())?;
+        io::Write::write_all(&mut make_file(&root, Path::new(name))?, content.as_bytes())?;
     }
     for (name, target) in [
         ("etc/mtab", "/proc/self/mounts"),
@@ -187,7 +188,7 @@ fn write(root: &Path, from_host: &FromHost, binds: &[(PathBuf, PathBuf)], as_roo
     Ok(())
 }
 
-fn write_file(root: &OwnedFd, name: &Path, content: &[u8]) -> io::Result<()> {
+fn make_file(root: &OwnedFd, name: &Path) -> io::Result<fs::File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let open = || rustix::fs::openat(root, name, flags, Mode::from_raw_mode(0o644));
     let file = match open() {
@@ -197,7 +198,7 @@ fn write_file(root: &OwnedFd, name: &Path, content: &[u8]) -> io::Result<()> {
         }
         other => other?,
     };
-    io::Write::write_all(&mut fs::File::from(file), content)
+    Ok(file.into())
 }
 
 fn make_parents(root: &OwnedFd, name: &Path) -> io::Result<()> {

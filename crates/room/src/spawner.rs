@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use workroom_proto::{Channel, FromSpawner, LayerTask, Received, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
@@ -153,12 +153,23 @@ fn is_readable(channel: &Channel) -> bool {
 impl Spawner {
     /// Also where nothing was built yet: what is left may be an earlier spawner's.
     fn sweep(&mut self, template: &Result<Template, RoomError>) {
-        if let (None, Ok(template)) = (&self.groups, template) {
-            self.groups = template.on_the_machine(|| Groups::open(true)).ok();
+        if let Ok(template) = template {
+            let _ = self.open_groups(template, true);
         }
         if let Some(groups) = &self.groups {
             groups.sweep();
         }
+    }
+
+    fn open_groups(&mut self, template: &Template, durable: bool) -> Result<(), RoomError> {
+        if self.groups.is_none() {
+            let mut groups = template.on_the_machine(|| Groups::open(durable))?;
+            if durable {
+                groups.join_guests();
+            }
+            self.groups = Some(groups);
+        }
+        Ok(())
     }
 
     fn create(
@@ -193,7 +204,8 @@ impl Spawner {
         }
     }
 
-    /// The steps outside the room's namespaces, each undone if a later one fails: range, groups, clone.
+    /// Clones the room's builder, which does all that it can do itself: clones work side by side, and this process
+    /// is one for all rooms. What a builder makes outside its room is removed here when it is reaped.
     fn clone_room(
         &mut self,
         template: &Template,
@@ -212,66 +224,41 @@ impl Spawner {
                 "",
             ));
         }
-        let lowers = lower_directories(spec)?;
-        let wanted: Vec<(&Path, bool)> = spec
-            .layer
-            .iter()
-            .map(|layer| (layer.as_path(), false))
-            .chain(lowers.iter().map(|lower| (lower.as_path(), true)))
-            .chain(spec.workspace.iter().map(|workspace| (workspace.source.as_path(), workspace.read_only)))
-            .chain(spec.mounts.iter().map(|mount| (mount.source.as_path(), true)))
-            .collect();
-        let mut host_trees = template.take(&wanted)?;
-        let layer = spec.layer.is_some().then(|| host_trees.remove(0));
-        let lowers = host_trees.drain(..lowers.len()).collect();
-        let as_root = self.privilege == Privilege::Root;
-        let own_ids = !spec.without.contains(Layer::UserNs) && !spec.without.contains(Layer::UidRange);
-        let range = if as_root && own_ids {
-            let ranges =
-                self.ranges.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
-            Some(ranges.and_then(UidRanges::claim).during("uid range")?)
-        } else {
-            None
+        check_lowers(spec)?;
+        let host_trees = match self.privilege {
+            Privilege::Root => Vec::new(),
+            // A clone in a user namespace of its own has no authority over the machine's mounts.
+            Privilege::Rootless => template.take(&build::host_paths(spec))?,
         };
-        let owner = range.as_ref().map_or(self.caller.0, |range| range.base);
         let limits = effective_limits(spec);
         let limited = limits.memory.is_some() || limits.pids.is_some() || limits.cpus_milli.is_some();
         let durable = spec.lifetime == Lifetime::Durable;
-        if (limited || durable) && self.groups.is_none() {
-            self.groups = Some(template.on_the_machine(|| Groups::open(durable))?);
+        if limited || durable {
+            self.open_groups(template, durable)?;
         }
         let groups = self.groups.as_ref();
-        let group = match groups {
-            Some(groups) => groups.create(&spec.id, &limits, owner, durable)?,
-            None => RoomGroup::unlimited(&limits, "no limit was asked for"),
-        };
         let flags = CloneFlags::NONE
             .and_if(!spec.without.contains(Layer::PidNs), CloneFlags::NEW_PID)
-            .and_if(!as_root, CloneFlags::NEW_USER);
+            .and_if(self.privilege == Privilege::Rootless, CloneFlags::NEW_USER);
         let mut builder = Some(Builder {
             spec,
             template,
             privilege: self.privilege,
-            range: range.as_ref(),
+            ranges: &self.ranges,
+            range: None,
             caller: self.caller,
-            group,
-            layer,
-            lowers,
+            limits,
+            groups,
+            group: RoomGroup::default(),
+            layer: None,
+            lowers: Vec::new(),
             host_trees,
             control,
             listener,
         });
-        let cloned =
-            clone_process(flags, groups.and_then(Groups::guests), || builder.take().map_or(1, build::run));
-        match cloned {
-            Ok(cloned) => Ok((cloned.pid, cloned.pidfd)),
-            Err(error) => {
-                // It has the lock.
-                drop(builder);
-                self.remove_groups(&spec.id);
-                Err(error).during("clone")
-            }
-        }
+        clone_process(flags, groups.and_then(Groups::guests), || builder.take().map_or(1, build::run))
+            .map(|cloned| (cloned.pid, cloned.pidfd))
+            .during("clone")
     }
 
     fn remove_groups(&self, room: &str) {
@@ -370,8 +357,7 @@ fn check_id(id: &str) -> Result<(), RoomError> {
 /// The most layers that a room may have between the template and its own.
 const MOST_LOWERS: usize = 64;
 
-/// What the layers below a room's own hold.
-fn lower_directories(spec: &RoomSpec) -> Result<Vec<PathBuf>, RoomError> {
+fn check_lowers(spec: &RoomSpec) -> Result<(), RoomError> {
     if spec.layer.is_none() && !spec.lowers.is_empty() {
         return Err(RoomError::invalid(
             "a room in memory has no layers below it",
@@ -384,7 +370,7 @@ fn lower_directories(spec: &RoomSpec) -> Result<Vec<PathBuf>, RoomError> {
             "make fewer of them by squashing some",
         ));
     }
-    Ok(spec.lowers.iter().map(|lower| lower.join("fs")).collect())
+    Ok(())
 }
 
 /// Limits less those that are left out on purpose.

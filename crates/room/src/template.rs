@@ -9,20 +9,24 @@
 //!  /upper /lower /root    where a room's builder attaches its own mounts
 //! ```
 //!
+//! As root the template stands on another mount, which is this process's working directory and has nothing in it but a
+//! place for the room. There a room's root is built, and takes the template's place in the end (`replace_root`).
+//! Without privileges no mount of a copied namespace can be taken off, and the template is the only one.
+//!
 //! Copying a mount namespace costs by its mounts, so a room made from here costs the same on a laptop with
 //! five hundred mounts.
 
 use crate::identity::Privilege;
 use crate::mounts::{
-    Attributes, FsOption, PLAIN, attach, change_root, clone_tree, directory, make, make_private,
-    set_attributes,
+    Attributes, FsOption, PLAIN, attach, attach_on, change_root, clone_tree, clone_tree_at, directory, make,
+    make_private, set_attributes,
 };
 use crate::step::During;
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode};
 use rustix::mount::MountAttrFlags;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use workroom_sys::namespace::{Namespaces, enter, unshare};
@@ -49,6 +53,8 @@ pub(crate) struct Template {
     host_mounts: OwnedFd,
     /// The template's.
     own_mounts: OwnedFd,
+    /// As root: what the template stands on.
+    beneath: Option<OwnedFd>,
     pub(crate) skeleton: Skeleton,
 }
 
@@ -88,12 +94,16 @@ impl Template {
             .during("private mounts")?;
         // Any directory would do to stand on for a moment; this one is always there.
         attach(root.as_fd(), CWD, "/usr").during("template root")?;
-        change_root(root.as_fd()).during("template root")?;
+        let beneath = match privilege {
+            Privilege::Root => stand_on_empty(root.as_fd()).map(Some),
+            Privilege::Rootless => change_root(root.as_fd()).map(|()| None),
+        }
+        .during("template root")?;
 
         let binds = lay_out(sources, devices, proc).during("template layout")?;
         let skeleton = Skeleton::new(host_root, privilege == Privilege::Root).during("skeleton")?;
         let own_mounts = mount_namespace().during("open mount namespace")?;
-        Ok(Template { binds, host_mounts, own_mounts, skeleton })
+        Ok(Template { binds, host_mounts, own_mounts, beneath, skeleton })
     }
 
     /// Writes the skeleton, unless that is done. Rooms cloned before wait for it.
@@ -102,7 +112,7 @@ impl Template {
     }
 
     /// Takes detached copies of host directories, to be attached in a room.
-    pub(crate) fn take(&self, wanted: &[(&Path, bool)]) -> Result<Vec<OwnedFd>, RoomError> {
+    pub(crate) fn take(&self, wanted: &[(impl AsRef<Path>, bool)]) -> Result<Vec<OwnedFd>, RoomError> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
@@ -121,17 +131,43 @@ impl Template {
     }
 
     /// What a clone of this process must keep open to use this.
-    pub(crate) fn descriptors(&self) -> [i32; 3] {
-        [self.host_mounts.as_raw_fd(), self.own_mounts.as_raw_fd(), self.skeleton.descriptor()]
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        let mounts = [&self.host_mounts, &self.own_mounts].into_iter().chain(&self.beneath);
+        mounts.map(AsRawFd::as_raw_fd).chain([self.skeleton.descriptor()])
     }
 
     /// Does something where the machine's own file system is in sight.
     pub(crate) fn on_the_machine<T>(&self, action: impl FnOnce() -> T) -> Result<T, RoomError> {
         enter(self.host_mounts.as_fd(), Namespaces::MOUNT).during("enter the machine's mounts")?;
         let done = action();
-        enter(self.own_mounts.as_fd(), Namespaces::MOUNT).during("enter the template's mounts")?;
+        let step = "enter the template's mounts";
+        enter(self.own_mounts.as_fd(), Namespaces::MOUNT).during(step)?;
+        if let Some(beneath) = &self.beneath {
+            rustix::process::fchdir(beneath).during(step)?;
+        }
         Ok(done)
     }
+}
+
+/// Where a room's root is built, from the working directory.
+pub(crate) const ROOM: &str = "root";
+
+/// Makes `root` the root of this process, upon an empty directory of the same file system that becomes its working
+/// directory.
+fn stand_on_empty(root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(0o755);
+    rustix::fs::mkdirat(root, "beneath", mode)?;
+    rustix::fs::mkdirat(root, Path::new("beneath").join(ROOM), mode)?;
+    let beneath = clone_tree_at(root, "beneath")?;
+    set_attributes(beneath.as_fd(), PLAIN.and(Attributes::READ_ONLY).and(Attributes::NO_EXEC), None)?;
+    // Always there too, and not the place that the template itself is at.
+    attach(beneath.as_fd(), CWD, "/proc")?;
+    attach_on(root, beneath.as_fd())?;
+    change_root(beneath.as_fd())?;
+    rustix::process::fchdir(root)?;
+    rustix::process::chroot(".")?;
+    rustix::process::fchdir(&beneath)?;
+    Ok(beneath)
 }
 
 fn mount_namespace() -> io::Result<OwnedFd> {
@@ -166,8 +202,8 @@ fn lay_out(
     devices: Vec<(&str, OwnedFd)>,
     proc: OwnedFd,
 ) -> io::Result<Vec<(PathBuf, PathBuf)>> {
-    for dir in ["proc", "skeleton", "source/etc", "source/dev", "upper", "lower", "root"] {
-        fs::create_dir_all(dir)?;
+    for dir in ["proc", "skeleton", "source/etc", "source/dev", "upper", "lower", ROOM] {
+        fs::create_dir_all(Path::new("/").join(dir))?;
     }
     attach(proc.as_fd(), CWD, "/proc")?;
     let mut binds = Vec::new();
@@ -220,11 +256,7 @@ fn enter_own_user_namespace() -> Result<(), RoomError> {
 }
 
 /// Maps one uid and one gid: (inside, outside) each.
-pub(crate) fn write_own_maps(
-    proc_self: std::os::fd::BorrowedFd<'_>,
-    uid: (u32, u32),
-    gid: (u32, u32),
-) -> io::Result<()> {
+pub(crate) fn write_own_maps(proc_self: BorrowedFd<'_>, uid: (u32, u32), gid: (u32, u32)) -> io::Result<()> {
     use workroom_sys::namespace::write_at;
     write_at(proc_self, "setgroups", "deny")?;
     write_at(proc_self, "uid_map", &format!("{} {} 1", uid.0, uid.1))?;

@@ -3,6 +3,7 @@
 use crate::check;
 use crate::seccomp::LauncherKey;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Of clone3 alone; the C library's constant is too narrow for it.
@@ -96,12 +97,13 @@ const STACK_SIZE: usize = 64 << 10;
 /// Makes processes that borrow this one's memory until they execute a program or end, as vfork(2) does:
 /// nothing is copied, and this process waits meanwhile.
 pub struct Borrower {
-    stack: Vec<u128>,
+    /// Not zeroed: of most of it no page is ever touched, in any room.
+    stack: Box<[MaybeUninit<u128>]>,
 }
 
 impl Default for Borrower {
     fn default() -> Self {
-        Self { stack: vec![0; STACK_SIZE / size_of::<u128>()] }
+        Self { stack: Box::new_uninit_slice(STACK_SIZE / size_of::<u128>()) }
     }
 }
 

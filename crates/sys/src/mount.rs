@@ -71,9 +71,14 @@ fn apply(mount: BorrowedFd<'_>, attr: &libc::mount_attr) -> io::Result<()> {
 
 /// A detached copy of the tree at `path`, with everything mounted beneath it.
 pub fn clone_tree(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    clone_tree_at(CWD, path)
+}
+
+/// The same from below `dir`.
+pub fn clone_tree_at(dir: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    Ok(open_tree(CWD, path.as_ref(), flags)?)
+    Ok(open_tree(dir, path.as_ref(), flags)?)
 }
 
 /// Puts a detached mount at `target` below `dir`. A symlink as the last component is not followed.
@@ -140,4 +145,17 @@ pub fn change_root(new_root: BorrowedFd<'_>) -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
+}
+
+/// The same where the old root stands on another mount, which is the working directory and which `new_root` hangs
+/// in: the old one is taken off, and the new one put there.
+///
+/// pivot_root(2) looks at every process of the machine, and keeps all from starting and ending meanwhile.
+pub fn replace_root(new_root: BorrowedFd<'_>) -> io::Result<()> {
+    let beneath = directory(".")?;
+    rustix::process::chdir("/")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    attach(new_root, beneath.as_fd(), ".")?;
+    rustix::process::fchdir(new_root)?;
+    Ok(rustix::process::chroot(".")?)
 }

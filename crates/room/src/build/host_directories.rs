@@ -6,9 +6,30 @@ use crate::mounts::{Attributes, attach_on, in_room, set_attributes};
 use crate::step::During;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use workroom_sys::namespace::new_user_namespace;
-use workroom_types::{ErrorCode, RoomError};
+use workroom_types::{ErrorCode, RoomError, RoomSpec};
+
+/// Directories of the host that a room has copies of, each with whether it is read-only: the layer first, then those
+/// below it and the workspace.
+pub(crate) fn host_paths(spec: &RoomSpec) -> Vec<(PathBuf, bool)> {
+    let layer = spec.layer.iter().map(|layer| (layer.clone(), false));
+    let lowers = spec.lowers.iter().map(|lower| (lower.join("fs"), true));
+    let workspace = spec.workspace.iter().map(|workspace| (workspace.source.clone(), workspace.read_only));
+    let mounts = spec.mounts.iter().map(|mount| (mount.source.clone(), true));
+    layer.chain(lowers).chain(workspace).chain(mounts).collect()
+}
+
+pub(super) fn take_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    builder.host_trees = builder.template.take(&host_paths(builder.spec))?;
+    tell_layers_apart(builder, made)
+}
+
+pub(super) fn tell_layers_apart(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
+    builder.layer = builder.spec.layer.is_some().then(|| builder.host_trees.remove(0));
+    builder.lowers = builder.host_trees.drain(..builder.spec.lowers.len()).collect();
+    Ok(())
+}
 
 pub(super) fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let root = made.root()?;
@@ -17,7 +38,7 @@ pub(super) fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) 
     if let (Some(workspace), Some(tree)) =
         (&spec.workspace, spec.workspace.as_ref().and_then(|_| trees.next()))
     {
-        if let Some(range) = builder.range {
+        if let Some(range) = &builder.range {
             map_owner(range, made, &tree, spec.user.id()).or_else(|error| {
                 // Without a map the directory is seen as a stranger would see it, which suffices for reading.
                 if workspace.read_only { Ok(()) } else { Err(error) }

@@ -4,7 +4,6 @@ use super::{Hierarchies, RoomGroup, make_locked, not_asked, open_dir, open_file,
 use rustix::fs::{CWD, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use workroom_guest::{Meters, WorkGroup};
 use workroom_types::{Layer, LayerState, Limits};
 
 /// The directories under which rooms get groups.
@@ -31,12 +30,7 @@ impl Controllers {
 
     /// Only controllers that limit something are joined: each join may stall for milliseconds.
     pub(crate) fn create(&self, room: &str, limits: &Limits) -> io::Result<RoomGroup> {
-        let mut made = RoomGroup {
-            work: WorkGroup::default(),
-            meters: Meters::default(),
-            states: Vec::new(),
-            locks: Vec::new(),
-        };
+        let mut made = RoomGroup::default();
         let enforced = || LayerState::Enforced("cgroup v1".into());
         let mut join = |parent: &OwnedFd| -> io::Result<OwnedFd> {
             let group = make_locked(parent.as_fd(), room)?;

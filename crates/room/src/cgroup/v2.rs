@@ -24,7 +24,9 @@ const CONTROLLERS: &str = "+memory +pids";
 /// The group with the controllers switched on for what is below it.
 pub(crate) struct Base {
     pub(super) dir: OwnedFd,
-    pub(super) guests: OwnedFd,
+    guests: OwnedFd,
+    /// Whether this process is in `guests` itself.
+    inside: bool,
 }
 
 impl Base {
@@ -50,12 +52,12 @@ impl Base {
         let parent = found.unified_ancestors().into_iter().next()?;
         let open = || -> io::Result<Base> {
             let dir = open_own(&parent)?;
-            Ok(Base { guests: open_dir(dir.as_fd(), GUESTS)?, dir })
+            Ok(Base { guests: open_dir(dir.as_fd(), GUESTS)?, dir, inside: false })
         };
         let make = || -> io::Result<Base> {
             make_group(open_dir(CWD, &parent)?.as_fd(), BASE)?;
             let dir = open_own(&parent)?;
-            let base = Base { guests: dir.try_clone()?, dir };
+            let base = Base { guests: dir.try_clone()?, dir, inside: false };
             base.let_launchers_in()?;
             open()
         };
@@ -68,7 +70,7 @@ impl Base {
         if !gives_controllers(dir.as_fd()) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(Base { guests: open_dir(dir.as_fd(), GUESTS)?, dir })
+        Ok(Base { guests: open_dir(dir.as_fd(), GUESTS)?, dir, inside: false })
     }
 
     /// A launcher moves its own commands from `guests` to its room's group, for which the kernel asks for write
@@ -91,13 +93,22 @@ impl Base {
         make_group(above.as_fd(), BASE)?;
         let dir = open_own(parent)?;
         write(dir.as_fd(), "cgroup.subtree_control", CONTROLLERS)?;
-        Base { guests: dir.try_clone()?, dir }.let_launchers_in()?;
+        Base { guests: dir.try_clone()?, dir, inside: false }.let_launchers_in()?;
         Base::find(parent)
     }
 
-    /// Whether there is more in here than `guests` and one room: a directory has a link from each one in it.
-    pub(super) fn has_more_than_one_room(&self) -> bool {
-        fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 2 + 2)
+    pub(super) fn guests_elsewhere(&self) -> Option<BorrowedFd<'_>> {
+        (!self.inside).then_some(self.guests.as_fd())
+    }
+
+    /// Where that is refused, guests are born there all the same.
+    pub(super) fn join_guests(&mut self) {
+        self.inside = write(self.guests.as_fd(), "cgroup.procs", "0").is_ok();
+    }
+
+    /// Whether there is more in here than `guests`: a directory has a link from each one in it.
+    pub(super) fn has_rooms(&self) -> bool {
+        fstat(&self.dir).is_ok_and(|stat| stat.st_nlink > 2 + 1)
     }
 
     /// Only for a room that asks for it: every group pays for a controller that is on.
@@ -111,7 +122,7 @@ impl Base {
         &self,
         room: &str,
         limits: &Limits,
-        owner: u32,
+        owner: Option<u32>,
         durable: bool,
     ) -> io::Result<RoomGroup> {
         let group = make_locked(self.dir.as_fd(), room)?;
@@ -141,7 +152,7 @@ impl Base {
             Some(_) => (Layer::Cpu, LayerState::Missing("cgroup v2 has no cpu controller here".into())),
             None => (Layer::Cpu, not_asked()),
         });
-        chownat(dir, "cgroup.procs", Some(Uid::from_raw(owner)), None, AtFlags::empty())?;
+        give_to(dir, owner)?;
         let meters = Meters {
             oom: open_file(dir, "memory.events", OFlags::RDONLY).ok(),
             peak: open_file(dir, "memory.peak", OFlags::RDONLY).ok(),
@@ -153,14 +164,25 @@ impl Base {
     }
 
     /// Adds to a room with limits of v1 a group in which it can be stopped as a whole.
-    pub(crate) fn make_stoppable(&self, room: &str, owner: u32, made: &mut RoomGroup) -> io::Result<()> {
+    pub(crate) fn make_stoppable(
+        &self,
+        room: &str,
+        owner: Option<u32>,
+        made: &mut RoomGroup,
+    ) -> io::Result<()> {
         let group = make_locked(self.dir.as_fd(), room)?;
-        chownat(&group, "cgroup.procs", Some(Uid::from_raw(owner)), None, AtFlags::empty())?;
+        give_to(group.as_fd(), owner)?;
         made.meters.cpu = open_file(group.as_fd(), "cpu.stat", OFlags::RDONLY).ok();
         made.work.freezer = freezer(group.as_fd());
         made.work.birth = Some(group);
         Ok(())
     }
+}
+
+/// Lets the room's launcher place commands in the group.
+fn give_to(group: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
+    let Some(owner) = owner else { return Ok(()) };
+    Ok(chownat(group, "cgroup.procs", Some(Uid::from_raw(owner)), None, AtFlags::empty())?)
 }
 
 fn freezer(group: BorrowedFd<'_>) -> Option<(OwnedFd, OwnedFd)> {

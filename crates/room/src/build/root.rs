@@ -1,0 +1,117 @@
+//! The root file system of a room: an overlay.
+
+use super::{Builder, LEFT_OUT, Made};
+use crate::identity::Privilege;
+use crate::mounts::{Attributes, FsOption, attach, clone_tree, make, make_overlay, set_attributes};
+use crate::step::During;
+use crate::template::ROOM;
+use rustix::fs::{CWD, Mode};
+use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+use rustix::process::{Gid, Uid};
+use std::os::fd::{AsFd, OwnedFd};
+use workroom_sys::namespace::new_user_namespace;
+use workroom_types::{ErrorCode, Layer, RoomError};
+
+/// One overlay: the skeleton below, then the layers that the room goes on from, and above them what it writes: a
+/// directory of the host's, or a file system in memory that is as large as the disk limit.
+pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let step = "root file system";
+    builder.template.skeleton.wait().during("skeleton")?;
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mut stack = Vec::new();
+    let upper = match builder.layer.take() {
+        Some(layer) => {
+            let lowers = std::mem::take(&mut builder.lowers);
+            stack = attach_layers(builder, made, layer, lowers)?;
+            "/upper/fs"
+        }
+        None => attach_memory(builder, made)?,
+    };
+    let mut lowest = "/skeleton";
+    if let (Some(_), Some(user_namespace)) = (&builder.range, &made.user_namespace) {
+        // The skeleton is written with the ids that the room sees; for this room they are of its range.
+        let mapped = clone_tree("/skeleton").during(step)?;
+        set_attributes(mapped.as_fd(), Attributes::NONE, Some(user_namespace.as_fd()))
+            .during("idmapped mount")?;
+        attach(mapped.as_fd(), CWD, "/lower").during(step)?;
+        lowest = "/lower";
+    }
+    stack.push(lowest.to_owned());
+    let mut options = vec![FsOption::Set("upperdir", upper), FsOption::Set("workdir", "/upper/work")];
+    match builder.privilege {
+        Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
+        Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
+    }
+    let root = make_overlay(&stack, &options, plain).during("overlay")?;
+    attach(root.as_fd(), CWD, ROOM).during(step)?;
+    made.root = Some(root);
+    Ok(())
+}
+
+fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str, RoomError> {
+    let step = "root file system";
+    let limited = builder.has(Layer::Disk);
+    let disk = builder.spec.limits.disk;
+    let size = if limited { disk } else { 0 };
+    // A file takes at least a page or an inode; neither can be used up before the other's share.
+    let inodes = if limited { (disk / 4096).max(1024) } else { 0 };
+    let (size, inodes) = (size.to_string(), inodes.to_string());
+    let options =
+        [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "755")];
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let upper = make("tmpfs", &options, plain).during(step)?;
+    attach(upper.as_fd(), CWD, "/upper").during(step)?;
+    for dir in ["upper", "work"] {
+        rustix::fs::mkdirat(&upper, dir, Mode::from_raw_mode(0o755)).during(step)?;
+    }
+    if let Some(range) = &builder.range {
+        let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
+        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty())
+            .during(step)?;
+    }
+    if limited {
+        made.holds(Layer::Disk, "tmpfs size and inodes");
+    } else {
+        made.lacks(Layer::Disk, LEFT_OUT);
+    }
+    Ok("/upper/upper")
+}
+
+/// Files are stored with the ids that the room sees, so that any room with any range can go on with them. Answers where
+/// the lower ones are, the uppermost first.
+fn attach_layers(
+    builder: &Builder<'_>,
+    made: &mut Made,
+    layer: OwnedFd,
+    lowers: Vec<OwnedFd>,
+) -> Result<Vec<String>, RoomError> {
+    if let Some(range) = &builder.range {
+        let map = range.layer_map();
+        let proc = made.proc()?;
+        let namespace = new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?;
+        for layer in lowers.iter().chain([&layer]) {
+            set_attributes(layer.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
+                RoomError::new(
+                    ErrorCode::RoomSetup,
+                    format!("the file system of the state directory does not allow mapped ids: {error}"),
+                    "put the state directory on ext4, xfs, btrfs or tmpfs",
+                )
+            })?;
+        }
+    }
+    attach(layer.as_fd(), CWD, "/upper").during("root file system")?;
+    let mut stack = Vec::with_capacity(lowers.len());
+    for (number, lower) in lowers.iter().enumerate().rev() {
+        let place = format!("/layer{number}");
+        // In the template's own file system, where an earlier room of as many layers has made it already.
+        match rustix::fs::mkdir(&place, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error).during("root file system"),
+        }
+        attach(lower.as_fd(), CWD, &place).during("root file system")?;
+        stack.push(place);
+    }
+    made.lacks(Layer::Disk, "the host's file system has no quota for it");
+    Ok(stack)
+}
