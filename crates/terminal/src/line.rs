@@ -90,13 +90,15 @@ impl Line {
         }
     }
 
-    /// Erases from a column to the end, with what had no place.
+    /// Erases from a column to the end. What had no place goes too, unless it is before the column.
     pub(crate) fn erase_from(&mut self, column: usize) {
-        self.changed |= column < self.cells.len();
-        self.split_wide(column);
-        self.cells.truncate(column);
-        self.marks.split_off(&column);
-        self.cut = 0;
+        if column < self.cells.len() {
+            self.changed = true;
+            self.split_wide(column);
+            self.cells.truncate(column);
+            self.marks.split_off(&column);
+            self.cut = 0;
+        }
     }
 
     pub(crate) fn blank(&mut self, column: usize, count: usize) {

@@ -249,6 +249,7 @@ impl Page {
             }
             'J' => match csi.first() {
                 0 => {
+                    let column = self.column;
                     self.line().erase_from(column);
                     self.lines.truncate(self.row + 1);
                 }
@@ -256,7 +257,9 @@ impl Page {
                 _ => {}
             },
             'K' => match csi.first() {
-                0 => self.erase_row_from(column),
+                // A character in the last column stays, though the cursor has not left that column yet: programs that
+                // end their colours with this do not mean to rub it out.
+                0 => self.erase_row_from(self.column),
                 1 => {
                     let origin = self.origin;
                     self.line().blank(origin, offset + 1);

@@ -139,6 +139,7 @@ fn a_wrapped_line_is_one_line_and_can_be_edited() {
     assert_eq!(wide(10, "012345678界x\ry"), "012345678y x");
     assert_eq!(wide(10, "012345678界x"), "012345678界x");
     assert_eq!(wide(10, "0123456789\rX\n"), "X123456789\n");
+    assert_eq!(wide(10, "\x1b[31m0123456789\x1b[m\x1b[K\nx\x1b[K  \n"), "0123456789\nx  \n");
 }
 
 #[test]
@@ -157,6 +158,7 @@ fn long_lines_are_cut_and_say_so() {
     assert_eq!(with(options(), "0123456789\n"), "0123456789\n");
     assert_eq!(with(options(), "0123456789abc\nx\n"), "0123456789 … [3 characters cut]\nx\n");
     assert_eq!(with(options(), "0123456789abc\r\x1b[Kx\n"), "x\n");
+    assert_eq!(with(options(), "0123456789abc\x1b[m\x1b[K\n"), "0123456789 … [3 characters cut]\n");
     assert_eq!(with(options(), "012345678界\n"), "012345678 … [1 characters cut]\n");
     let flood = "x".repeat(10 << 20);
     let cut = plain(&flood);
