@@ -17,6 +17,7 @@ pub struct Reader<R: BufRead> {
     line_number: u64,
     micros: u64,
     whole_bytes: u64,
+    whole_micros: u64,
     is_cut_off: bool,
     is_done: bool,
 }
@@ -44,6 +45,7 @@ impl<R: BufRead> Reader<R> {
             line_number: 1,
             micros: 0,
             whole_bytes,
+            whole_micros: 0,
             is_cut_off: false,
             is_done: false,
         })
@@ -59,9 +61,9 @@ impl<R: BufRead> Reader<R> {
         self.whole_bytes
     }
 
-    /// The time of the last event that was read.
-    pub fn last_time(&self) -> Duration {
-        Duration::from_micros(self.micros)
+    /// The time of the last event within these bytes.
+    pub fn whole_time(&self) -> Duration {
+        Duration::from_micros(self.whole_micros)
     }
 
     /// The last line has no end: whoever wrote the recording was stopped in the middle of it.
@@ -84,6 +86,7 @@ impl<R: BufRead> Reader<R> {
             }
             let event = self.parse()?;
             self.whole_bytes += self.line.len() as u64;
+            self.whole_micros = self.micros;
             if event.is_some() {
                 return Ok(event);
             }

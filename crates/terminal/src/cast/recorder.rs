@@ -56,8 +56,9 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// Goes on with a recording that was broken off: `used` bytes of it are there ([`super::Reader::whole_bytes`]; the
-    /// caller has cut the rest off), and its last event was at `last`.
+    /// Goes on with a recording that was broken off: `used` bytes of it are there
+    /// ([`super::Reader::whole_bytes`]; the caller has cut the rest off), and its last event was at `last`
+    /// ([`super::Reader::whole_time`]).
     pub fn resume(writer: W, budget: u64, used: u64, last: Duration) -> Recorder<W> {
         Recorder {
             writer,

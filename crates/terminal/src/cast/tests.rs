@@ -78,7 +78,7 @@ fn what_was_written_is_read_back() {
     assert_eq!(events[5].kind, EventKind::Exit(3));
     assert_eq!(reader.whole_bytes(), sample.len() as u64);
     assert!(!reader.is_cut_off());
-    assert_eq!(reader.last_time(), seconds(3.75));
+    assert_eq!(reader.whole_time(), seconds(3.75));
 }
 
 #[test]
@@ -216,6 +216,7 @@ fn a_recording_cut_at_any_byte_is_read_up_to_there_and_can_go_on() {
         kept(recorder.output(seconds(60.0), b"again"));
         let resumed = finished(recorder, 61.0);
         assert_eq!(events(&resumed).last().expect("events").at, seconds(60.0));
+        assert_eq!(reader.whole_time(), last);
     }
 }
 
