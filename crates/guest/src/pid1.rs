@@ -91,6 +91,8 @@ struct Pid1 {
     census: Census,
     freezer: Freezer,
     frozen_since: Option<Instant>,
+    /// Whether all stands still only for as long as the host is here.
+    held: bool,
     /// Whether the poll set looks for space in the host's queue.
     waits_for_space: bool,
     /// Children reaped before the launcher's word of their start arrived.
@@ -133,6 +135,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         census: Census::open()?,
         freezer,
         frozen_since: None,
+        held: false,
         waits_for_space: false,
         early: Vec::new(),
         ended: false,
@@ -240,11 +243,15 @@ impl Pid1 {
         }
         if happened(LISTENER).is_some() {
             self.host.accept();
+            self.let_go();
             self.waits_for_space = false;
             self.host.control().map_or(Ok(()), |control| self.watch(control, CONTROL))?;
         }
         if self.host.is_durable() {
             self.pipes.prepare(&self.epoll);
+            if self.host.control().is_none() {
+                self.let_go();
+            }
         }
         self.wait_for_what_is_unsent()
     }

@@ -113,6 +113,11 @@ pub enum Question {
     },
     Processes,
     Usage,
+    /// Hold every process still for this host's work, or let them go on. They go on by themselves when the host hangs
+    /// up.
+    Hold {
+        on: bool,
+    },
 }
 
 /// What the guest says to a [`Question`].

@@ -204,7 +204,7 @@ impl Actor {
     }
 
     async fn hold_still(&mut self, on: bool) -> Result<(), Problem> {
-        match self.ask(Question::Freeze { on }).await? {
+        match self.ask(Question::Hold { on }).await? {
             (Answer::Done, _) => Ok(()),
             (Answer::Failed { why }, _) => Err(Problem::new(
                 ProblemCode::Internal,

@@ -46,6 +46,10 @@ impl Pid1 {
                 Ok(()) => (Answer::Done, Vec::new()),
                 Err(error) => failed(error),
             },
+            Question::Hold { on } => match self.hold(*on) {
+                Ok(()) => (Answer::Done, Vec::new()),
+                Err(error) => failed(error),
+            },
             Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
             Question::Usage => {
                 let total = self.census.total(&self.staff);
@@ -160,7 +164,26 @@ impl Pid1 {
         }
     }
 
+    /// Holds all still for the host's work. What stands still already, for longer, is left alone.
+    fn hold(&mut self, on: bool) -> io::Result<()> {
+        if on && self.frozen_since.is_none() {
+            self.freeze(true)?;
+            self.held = true;
+        } else if !on {
+            self.let_go();
+        }
+        Ok(())
+    }
+
+    /// The host whose work all stood still for has done it, or is gone.
+    pub(super) fn let_go(&mut self) {
+        if std::mem::take(&mut self.held) {
+            let _ = self.freeze(false);
+        }
+    }
+
     pub(super) fn freeze(&mut self, on: bool) -> io::Result<()> {
+        self.held = false;
         match (on, self.frozen_since) {
             (true, None) => {
                 self.freezer.freeze(&self.census, &self.staff)?;
