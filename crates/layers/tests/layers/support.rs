@@ -327,7 +327,7 @@ fn attributes(path: &Path) -> String {
         }
         let mut value = vec![0u8; 64 << 10];
         let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("a value");
-        lines += &format!(" {text}={}", String::from_utf8_lossy(&value[..length]));
+        lines += &format!(" {text}={:?}", String::from_utf8_lossy(&value[..length]));
     }
     lines
 }
