@@ -130,6 +130,10 @@ impl Stage {
         }
     }
 
+    pub(crate) fn spawner_pid(&self) -> u32 {
+        self.spawner.pid()
+    }
+
     /// An empty layer, as the host makes it.
     pub(crate) fn layer(&self, name: &str) -> PathBuf {
         let layer = self.dir.join(name);
