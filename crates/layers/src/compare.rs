@@ -6,7 +6,7 @@
 //! views themselves are walked.
 
 use crate::stack::{View, Workshop};
-use crate::walk::{Node, Tree, Waiting, add, join, names, node_at};
+use crate::walk::{Node, Tree, Waiting, add, is_elsewhere, join, names, node_at};
 use crate::xattrs::{Flavour, is_special};
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
@@ -78,6 +78,9 @@ impl Sides {
         let mut path = Vec::new();
         let mut parts = under.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).peekable();
         while let Some(part) = parts.next() {
+            if part == b"." || part == b".." {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
             let name = CString::new(part)?;
             let Some((from, to, below)) = self.look(&place, &path, &name)? else { return Ok(()) };
             add(&mut path, part);
@@ -105,16 +108,23 @@ impl Sides {
 
     fn names(&mut self, place: &Place, path: &[u8]) -> io::Result<BTreeSet<CString>> {
         let mut found = BTreeSet::new();
+        let mut add = |tree: &mut Tree| -> io::Result<()> {
+            // A room may be writing to the uppermost layer: what has gone meanwhile has no entries.
+            if let Some(dir) = unless_gone(tree.dir(path))? {
+                found.extend(names(dir.as_fd())?);
+            }
+            Ok(())
+        };
         match &place.by {
             By::Layers(layers) => {
                 for number in layers {
-                    found.extend(names(self.layers[*number].dir(path)?.as_fd())?);
+                    add(&mut self.layers[*number])?;
                 }
             }
             By::Views => {
                 for (tree, is_there) in [(&mut self.from, place.on_from), (&mut self.to, place.on_to)] {
                     if is_there {
-                        found.extend(names(tree.dir(path)?.as_fd())?);
+                        add(tree)?;
                     }
                 }
             }
@@ -131,7 +141,10 @@ impl Sides {
         name: &CString,
     ) -> io::Result<Option<(Option<Node>, Option<Node>, Option<Place>)>> {
         let seen = |tree: &mut Tree, is_there: bool| -> io::Result<Option<Node>> {
-            if is_there { node_at(tree.dir(path)?.as_fd(), name.as_c_str()) } else { Ok(None) }
+            match is_there.then(|| tree.dir(path)).map(unless_gone).transpose()?.flatten() {
+                Some(dir) => node_at(dir.as_fd(), name.as_c_str()),
+                None => Ok(None),
+            }
         };
         let (from, to) = (seen(&mut self.from, place.on_from)?, seen(&mut self.to, place.on_to)?);
         if from.is_none() && to.is_none() {
@@ -161,13 +174,13 @@ impl Sides {
         let mut plain = Vec::new();
         for number in layers {
             let layer = &mut self.layers[*number];
-            let dir = layer.dir(parent)?;
+            let Some(dir) = unless_gone(layer.dir(parent))? else { continue };
             let Some(node) = node_at(dir.as_fd(), name.as_c_str())? else { continue };
             if !node.is_dir() {
                 return Ok(None);
             }
-            let path = join(parent, name.as_bytes());
-            if is_special(layer.dir(&path)?.as_fd(), self.flavour)? {
+            let Some(dir) = unless_gone(layer.dir(&join(parent, name.as_bytes())))? else { continue };
+            if is_special(dir.as_fd(), self.flavour)? {
                 return Ok(None);
             }
             plain.push(*number);
@@ -196,10 +209,21 @@ pub(crate) fn same_content(
             {
                 return Ok(true);
             }
-            same_bytes(one.open_file(path)?.as_fd(), other.open_file(path)?.as_fd())
+            match (unless_gone(one.open_file(path))?, unless_gone(other.open_file(path))?) {
+                (Some(one), Some(other)) => same_bytes(one.as_fd(), other.as_fd()),
+                _ => Ok(false),
+            }
         }
         FileType::Symlink => Ok(target(one, path)? == target(other, path)?),
         _ => Ok(one_node.rdev == other_node.rdev),
+    }
+}
+
+fn unless_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_elsewhere(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -7,14 +7,18 @@
 //!  compare.rs   two stacks side by side, at the cost of what differs
 //!  copy.rs      one entry with all that it is; passes.rs: a layer, while it is written to
 //!  xattrs.rs    which attributes are the overlay's and which are the room's
+//!  archive.rs   the tar format of exports
 //!  diff.rs digest.rs merge.rs squash.rs export.rs import.rs measure.rs remove.rs    a task each
 //! ```
 #![forbid(unsafe_code)]
 
+mod archive;
 mod compare;
 mod copy;
 mod diff;
 mod digest;
+mod export;
+mod import;
 mod measure;
 mod merge;
 mod merge_apply;

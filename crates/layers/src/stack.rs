@@ -129,7 +129,7 @@ impl Workshop {
         let mut options = above.to_vec();
         match self.as_root {
             true if above.is_empty() => options.push(FsOption::Set("redirect_dir", "follow")),
-            true => options.push(FsOption::Set("redirect_dir", "on")),
+            true => options.extend([FsOption::Set("redirect_dir", "on"), FsOption::Set("metacopy", "off")]),
             false => options.push(FsOption::Flag("userxattr")),
         }
         let mount = make_overlay(&lowers, &options, PLAIN)?;

@@ -166,7 +166,7 @@ fn work(
     workshop: &Workshop,
     task: LayerTask,
     channel: &Channel,
-    _beside: Vec<OwnedFd>,
+    beside: Vec<OwnedFd>,
 ) -> io::Result<Outcome> {
     match task {
         LayerTask::Copy { from, .. } => {
@@ -199,7 +199,17 @@ fn work(
             let answer = FromWorker::Merged(merged);
             Ok(if is_made { Outcome::Answer(answer) } else { Outcome::NothingMade(answer) })
         }
-        _ => Ok(Outcome::NothingMade(FromWorker::Done)),
+        LayerTask::Export { layers } => {
+            let trees = layers.into_iter().map(|(name, layer)| Ok((name, workshop.layer(&layer)?)));
+            crate::export::export(trees.collect::<io::Result<_>>()?, beside, workshop.as_root)?;
+            Ok(Outcome::Answer(FromWorker::Done))
+        }
+        LayerTask::Import { most_bytes, .. } => {
+            let file = beside.into_iter().next().ok_or(Errno::BADF)?;
+            let (word, layers) = crate::import::import(workshop.made()?, file, most_bytes, workshop.as_root)?;
+            Ok(Outcome::Answer(FromWorker::Imported { word, layers }))
+        }
+        LayerTask::Remove { .. } => Err(io::Error::other("a directory is deleted from where it is seen")),
     }
 }
 

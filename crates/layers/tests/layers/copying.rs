@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("links_lead_nowhere_and_depth_is_no_matter", links_lead_nowhere_and_depth_is_no_matter),
     ("ten_thousand_files_are_looked_at_again", ten_thousand_files_are_looked_at_again),
     ("a_copy_that_fails_leaves_nothing", a_copy_that_fails_leaves_nothing),
+    ("a_worker_reaches_nothing_else", a_worker_reaches_nothing_else),
 ];
 
 #[track_caller]
@@ -228,4 +229,56 @@ fn a_copy_that_fails_leaves_nothing(stage: &Stage) {
     // What is there already is nobody's to remove.
     assert!(matches!(answer(&copy(stage, &from, &from)), FromWorker::Failed(_)));
     assert!(from.join("fs").exists());
+}
+
+/// A worker that waits for what comes next can be looked at.
+fn a_worker_reaches_nothing_else(stage: &Stage) {
+    let (from, to) = (stage.layer("from"), stage.dir.join("to"));
+    let worker = copy(stage, &from, &to);
+    copied(&worker);
+    let children = |pid: u32| -> Vec<u32> {
+        let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        listed.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    };
+    let outer = children(stage.spawner_pid())[0];
+    let inner = children(outer)[0];
+    let status = fs::read_to_string(format!("/proc/{inner}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
+        line.trim_start_matches(':').trim().to_owned()
+    };
+    // DAC_OVERRIDE, FOWNER, FSETID, CHOWN, MKNOD, SYS_ADMIN.
+    let expected = format!("{:016x}", 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 21 | 1 << 27);
+    assert_eq!([field("CapEff"), field("CapPrm")], [expected.clone(), expected]);
+    assert_eq!(
+        [field("CapBnd"), field("CapInh"), field("NoNewPrivs")],
+        ["0".repeat(16), "0".repeat(16), "1".into()]
+    );
+    if !stage.is_root {
+        // What it has open is the business of whoever has authority over its user namespace.
+        return;
+    }
+    let mut seen: Vec<_> = fs::read_dir(format!("/proc/{inner}/root"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ["0", "empty", "made", "skeleton"]);
+    for kind in ["net", "mnt", "ipc", "uts"] {
+        let link = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
+        assert_ne!(link(&inner.to_string()), link("self"), "{kind}");
+    }
+    let mut open: Vec<_> = fs::read_dir(format!("/proc/{inner}/fd"))
+        .unwrap()
+        .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().to_string_lossy().into_owned())
+        .filter(|target| !target.starts_with("socket:") && target != "/dev/null")
+        .collect();
+    open.sort_unstable();
+    open.dedup();
+    assert!(
+        open.iter().all(|target| ["/", "/fs", "/0", "/made", "/made/fs"]
+            .iter()
+            .any(|known| target.ends_with(known))),
+        "{open:?}"
+    );
 }

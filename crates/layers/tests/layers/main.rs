@@ -4,6 +4,7 @@
 
 mod copying;
 mod diffing;
+mod exporting;
 mod merging;
 mod stacks;
 mod support;
@@ -14,6 +15,7 @@ use support::Test;
 fn main() -> ExitCode {
     // This very program is what spawners are started from.
     workroom_room::run_if_spawner();
-    let tests: Vec<Test> = [stacks::TESTS, copying::TESTS, diffing::TESTS, merging::TESTS].concat();
+    let tests: Vec<Test> =
+        [stacks::TESTS, copying::TESTS, diffing::TESTS, merging::TESTS, exporting::TESTS].concat();
     support::run(&tests)
 }

@@ -130,6 +130,10 @@ impl Stage {
         }
     }
 
+    pub(crate) fn spawner_pid(&self) -> u32 {
+        self.spawner.pid()
+    }
+
     /// An empty layer, as the host makes it.
     pub(crate) fn layer(&self, name: &str) -> PathBuf {
         let layer = self.dir.join(name);
@@ -327,7 +331,7 @@ fn attributes(path: &Path) -> String {
         }
         let mut value = vec![0u8; 64 << 10];
         let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("a value");
-        lines += &format!(" {text}={}", String::from_utf8_lossy(&value[..length]));
+        lines += &format!(" {text}={:?}", String::from_utf8_lossy(&value[..length]));
     }
     lines
 }

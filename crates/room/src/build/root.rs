@@ -40,7 +40,10 @@ pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
     stack.push(lowest.to_owned());
     let mut options = vec![FsOption::Set("upperdir", upper), FsOption::Set("workdir", "/upper/work")];
     match builder.privilege {
-        Privilege::Root => options.push(FsOption::Set("redirect_dir", "on")),
+        // A file whose permissions change is copied whole, whatever the kernel's default: a layer stands for itself.
+        Privilege::Root => {
+            options.extend([FsOption::Set("redirect_dir", "on"), FsOption::Set("metacopy", "off")]);
+        }
         Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
     }
     let root = make_overlay(&stack, &options, plain).during("overlay")?;
