@@ -1,7 +1,7 @@
-//! One layer in the place of several that lie upon each other from the bottom on.
+//! One layer in the place of several that lie upon each other.
 //!
-//! What the layers show over the skeleton is written out: every entry that is not the skeleton's own, and a whiteout
-//! where one of the skeleton's is not there any more. So neither moved nor hiding directories are left in it.
+//! What the layers show over those below them and the skeleton is written out: every entry that they have changed, and a
+//! whiteout where something from below is not there any more. So neither moved nor hiding directories are left in it.
 
 use crate::compare::{Descend, Sides};
 use crate::copy::{Copier, make_layer, make_whiteout};
@@ -13,9 +13,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-pub(crate) fn squash(workshop: &Workshop, layers: &[PathBuf]) -> io::Result<Size> {
+pub(crate) fn squash(workshop: &Workshop, below: &[PathBuf], layers: &[PathBuf]) -> io::Result<Size> {
     let (fs, _) = make_layer(workshop.made()?.as_fd(), workshop.as_root)?;
-    let mut sides = Sides::new(workshop, &[], layers)?;
+    let mut sides = Sides::new(workshop, below, &[below, layers].concat())?;
     let mut to = Tree::new(fs);
     let mut copier = Copier::new(Carry::IntoLayer(Flavour::of(workshop.as_root)), workshop.as_root);
     let mut size = Size::default();
@@ -35,7 +35,7 @@ pub(crate) fn squash(workshop: &Workshop, layers: &[PathBuf]) -> io::Result<Size
             directories.push((at.path.to_vec(), node));
             return Ok(Descend::Yes);
         }
-        // A file hides a directory of the skeleton by being there.
+        // A file hides a directory below it by being there.
         Ok(Descend::No)
     })?;
     directories.push((Vec::new(), Node::of(&rustix::fs::fstat(&*sides.to.dir(b"")?)?)));

@@ -42,8 +42,8 @@ impl Needs {
                 needs.makes = (!dry_run).then(|| into.clone());
             }
             LayerTask::Measure { layer } => needs.reads.push(layer.clone()),
-            LayerTask::Squash { layers, into } => {
-                needs.reads.clone_from(layers);
+            LayerTask::Squash { below, layers, into } => {
+                needs.reads.extend(below.iter().chain(layers).cloned());
                 needs.makes = Some(into.clone());
             }
             LayerTask::Export { layers } => needs.reads.extend(layers.iter().map(|(_, layer)| layer.clone())),
@@ -190,8 +190,8 @@ fn work(
         }
         LayerTask::Content { stack } => digest(Sides::new(workshop, &[], &stack)?),
         LayerTask::Changes { from, to } => digest(Sides::new(workshop, &from, &to)?),
-        LayerTask::Squash { layers, .. } => {
-            crate::squash::squash(workshop, &layers).map(measured).map(Outcome::Answer)
+        LayerTask::Squash { below, layers, .. } => {
+            crate::squash::squash(workshop, &below, &layers).map(measured).map(Outcome::Answer)
         }
         LayerTask::Merge { base, ours, theirs, dry_run, choices, prefer, .. } => {
             let merged = Merge { base, ours, theirs, dry_run, choices, prefer }.run(workshop)?;

@@ -39,8 +39,8 @@ pub enum LayerTask {
     },
     /// How large a layer is. Answered by `Measured`.
     Measure { layer: PathBuf },
-    /// Makes one layer of several that lie upon each other from the bottom on. Answered by `Measured`.
-    Squash { layers: Stack, into: PathBuf },
+    /// Makes one layer of several that lie upon each other, above `below`. Answered by `Measured`.
+    Squash { below: Stack, layers: Stack, into: PathBuf },
     /// Writes a file with the host's word and layers, by name. Beside it: the host's word, to read from, and a pipe
     /// for the file. Answered by `Done`.
     Export { layers: Vec<(String, PathBuf)> },

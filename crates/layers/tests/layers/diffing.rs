@@ -226,7 +226,7 @@ fn a_squashed_layer_shows_the_same(stage: &Stage) {
     assert_eq!(said.text, "");
     let all: Vec<&Path> = layers.iter().copied().chain([top.as_path()]).collect();
     let into = stage.dir.join("squashed");
-    let squash = LayerTask::Squash { layers: stack(&all), into: into.clone() };
+    let squash = LayerTask::Squash { below: Vec::new(), layers: stack(&all), into: into.clone() };
     let answer = stage.ask(squash);
     let FromWorker::Measured { entries, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(stage.ask(LayerTask::Measure { layer: into.clone() }).clone(), answer, "{entries}");
