@@ -86,8 +86,8 @@ impl Spawner {
         match self.request(spec, theirs) {
             Ok(pidfd) => Ok(Room { id: spec.id.clone(), control: ours, pidfd }),
             Err(error) => {
-                // Closed first: a room that was made all the same ends with it, before it is swept up after.
-                drop(ours);
+                // First: a room that was made all the same ends with this, before it is swept up after.
+                end_unseen(ours);
                 Err(error.unwrap_or_else(|| self.ended()))
             }
         }
@@ -199,6 +199,17 @@ impl Drop for Spawner {
         drop(self.channel.take());
         self.wait_ended();
     }
+}
+
+/// Longer than a room that was never heard of takes to end.
+const UNSEEN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// Ends a room that nobody told us of, if there is one, and waits until it has let go of the other end of its line. A
+/// room makes groups on the host as long as it is being built.
+fn end_unseen(line: Channel) {
+    let _ = rustix::net::shutdown(&line, rustix::net::Shutdown::Write);
+    let mut fds = [PollFd::new(&line, PollFlags::empty())];
+    let _ = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&UNSEEN)));
 }
 
 /// A room, from the outside. Dropping it ends the room.
