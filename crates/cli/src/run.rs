@@ -93,6 +93,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// From nothing to nothing: whatever happens in between, the room is gone when this returns.
 fn in_room(plan: &Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<Ended, RoomError> {
     let spawner = spawner.unwrap_or_else(Spawner::start)?;
+    spawner.inherit_rooms()?;
     let room = spawner.create(&plan.room)?;
     let ended = relay::run(plan, &spawner, &room);
     room.kill();

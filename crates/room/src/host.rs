@@ -26,6 +26,8 @@ pub struct Spawner {
     rooms: RefCell<Vec<String>>,
     /// Rooms whose end was heard of while waiting for something else.
     gone: RefCell<Vec<String>>,
+    /// Whether rooms of a spawner that is gone are this process's own children.
+    inherits: Cell<bool>,
 }
 
 impl Spawner {
@@ -66,7 +68,16 @@ impl Spawner {
             status: Cell::new(None),
             rooms: RefCell::default(),
             gone: RefCell::default(),
+            inherits: Cell::new(false),
         }
+    }
+
+    /// For a caller that waits for no other children: rooms of a spawner that is killed become this process's own, and
+    /// are waited for, also those that it was never told of.
+    pub fn inherit_rooms(&self) -> Result<(), RoomError> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).during("inherit rooms")?;
+        self.inherits.set(true);
+        Ok(())
     }
 
     /// Gives the line to the spawner away, with its pid. Whoever has it waits for the spawner's end.
@@ -160,6 +171,19 @@ impl Spawner {
         self.status.get().is_some_and(|status| status.exit_status() == Some(0))
     }
 
+    /// Waits for rooms that the spawner left behind. They end by its death, or by the end of their line. Not for ever:
+    /// whoever executed this program in its own place may have had other children.
+    fn wait_inherited(&self) {
+        let deadline = Instant::now() + UNSEEN;
+        while self.inherits.get() && Instant::now() < deadline {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(_) => return,
+            }
+        }
+    }
+
     fn receive(&self) -> Result<(FromSpawner, Vec<OwnedFd>), RoomError> {
         match self.channel()?.receive() {
             Ok(Received::Message(message, fds)) => Ok((message, fds)),
@@ -174,6 +198,7 @@ impl Spawner {
     /// The spawner is gone before its time: its rooms are too, and what it would have removed is removed here.
     fn ended(&self) -> RoomError {
         self.wait_ended();
+        self.wait_inherited();
         let how = match self.status.get() {
             Some(status) if status.signaled() => {
                 format!("by signal {}", status.terminating_signal().unwrap_or(0))
@@ -202,14 +227,15 @@ impl Drop for Spawner {
 }
 
 /// Longer than a room that was never heard of takes to end.
-const UNSEEN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const UNSEEN: Duration = Duration::from_secs(2);
 
 /// Ends a room that nobody told us of, if there is one, and waits until it has let go of the other end of its line. A
 /// room makes groups on the host as long as it is being built.
 fn end_unseen(line: Channel) {
     let _ = rustix::net::shutdown(&line, rustix::net::Shutdown::Write);
+    let patience = Timespec { tv_sec: UNSEEN.as_secs() as i64, tv_nsec: 0 };
     let mut fds = [PollFd::new(&line, PollFlags::empty())];
-    let _ = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&UNSEEN)));
+    let _ = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&patience)));
 }
 
 /// A room, from the outside. Dropping it ends the room.
