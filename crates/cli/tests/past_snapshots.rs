@@ -220,3 +220,38 @@ fn under_one_key_there_is_one_effect() {
         server.expect_no_leaks().await;
     });
 }
+
+#[test]
+fn a_past_of_many_moments_stays_whole_and_its_stack_shallow() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        session.says("mkdir seeded && echo seed > seeded/f && echo x > seeded/gone").await;
+        session.client().set_baseline(&session.id).await.expect("a baseline");
+        session.says("rm seeded/gone").await;
+        const MOMENTS: usize = 70;
+        for number in 0..MOMENTS {
+            session
+                .says(&format!(
+                    "echo {number} > count; mkdir d{number}; echo {number} > d{number}/f; rm -rf d{}",
+                    number as i64 - 3
+                ))
+                .await;
+            snapshot(&session, &format!("s{number}")).await;
+        }
+        let listed = session.client().snapshots(&session.id).await.expect("a list").snapshots;
+        let deepest = listed.iter().map(|snapshot| snapshot.layers).max();
+        assert!(deepest < Some(60), "{deepest:?}");
+        for number in [0, 1, 20, 40, 47, 48, 49, 50, MOMENTS - 1] {
+            reset(&session, &format!("s{number}")).await;
+            let there: Vec<String> = (number.saturating_sub(2)..=number).map(|n| format!("d{n}")).collect();
+            let mut expected = there.clone();
+            expected.extend(["count".into(), "seeded".into()]);
+            expected.sort();
+            let said = session.says("ls | LC_ALL=C sort; cat count seeded/f; ls seeded").await;
+            assert_eq!(said, format!("{}\n{number}\nseed\nf\n", expected.join("\n")), "s{number}");
+        }
+        session.delete().await;
+        server.expect_no_leaks().await;
+    });
+}

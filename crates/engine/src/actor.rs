@@ -5,10 +5,12 @@ mod expiry;
 mod life;
 mod past;
 mod relatives;
+mod squash;
 
 pub(crate) use life::room_spec;
 pub(crate) use past::{Copying, Frozen, no_snapshot};
 pub(crate) use relatives::{ForkCost, Kept, MergePlan, NewForks};
+pub(crate) use squash::Squashed;
 
 use crate::admission::Place;
 use crate::exec::{ExecPlan, Finished, Memo};
@@ -98,6 +100,10 @@ pub(crate) enum Ask {
         copying: Option<Copying>,
         reply: Reply<Frozen<Kept>>,
     },
+    /// Layers that were put together; none if that failed.
+    Squashed {
+        made: Option<Squashed>,
+    },
     Merge {
         plan: Box<MergePlan>,
         actor: String,
@@ -158,6 +164,8 @@ pub(crate) struct Actor {
     row: SessionRow,
     /// What its files are made of, once that was asked for.
     stack: Option<SessionStack>,
+    /// Whether layers of it are being put together.
+    squashing: bool,
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
@@ -196,6 +204,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     let is_new = matches!(beginning, Beginning::Start { .. });
     let actor = Actor {
         shared: shared.clone(),
+        squashing: false,
         stack: is_new.then(|| SessionStack::new(&row.session.id)),
         row,
         snapshot,
@@ -337,6 +346,7 @@ impl Actor {
                 let done = self.keep(copying).await;
                 let _ = reply.send(done);
             }
+            Ask::Squashed { made } => self.squashed(made).await,
             Ask::Merge { plan, actor, reply } => {
                 let done = self.merge(*plan, &actor).await;
                 self.publish();

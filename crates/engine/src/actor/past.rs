@@ -38,7 +38,7 @@ pub(crate) struct Moment {
     next: Option<SessionStack>,
     pub(crate) pause_ms: f64,
     /// Layers that are not recorded yet.
-    _new: Option<Hold>,
+    _new: Vec<Hold>,
 }
 
 /// What asking for a moment comes to.
@@ -151,7 +151,7 @@ impl Actor {
     }
 
     /// Whether replacing the room would be noticed by nobody.
-    async fn is_quiet(&mut self) -> Result<bool, Problem> {
+    pub(super) async fn is_quiet(&mut self) -> Result<bool, Problem> {
         if self.room.is_none() {
             return Ok(true);
         }
@@ -165,7 +165,7 @@ impl Actor {
         let stack = self.stack().await?;
         let unwritten = is_empty_dir(&self.shared.layer_dir(&stack.top).join("fs"));
         if unwritten && self.is_quiet().await? {
-            let moment = Moment { layers: stack.frozen, next: None, pause_ms: 0.0, _new: None };
+            let moment = Moment { layers: stack.frozen, next: None, pause_ms: 0.0, _new: Vec::new() };
             return Ok(Frozen::Done(moment));
         }
         if let Some(copying) = copying.filter(|copying| copying.top == stack.top) {
@@ -175,9 +175,11 @@ impl Actor {
             return Ok(Frozen::CopyFirst { top: stack.top });
         }
         let new = self.shared.new_layer()?;
-        let layers = stack.whole();
+        let (mut layers, squashed) = self.shallow(stack.frozen.clone()).await?;
+        layers.push(stack.top.clone());
         let next = SessionStack { frozen: layers.clone(), top: new.layers[0].clone(), ..stack };
-        Ok(Frozen::Done(Moment { layers, next: Some(next), pause_ms: 0.0, _new: Some(new) }))
+        let new = [Some(new), squashed].into_iter().flatten().collect();
+        Ok(Frozen::Done(Moment { layers, next: Some(next), pause_ms: 0.0, _new: new }))
     }
 
     async fn finish_copy(&mut self, stack: SessionStack, copying: Copying) -> Result<Moment, Problem> {
@@ -198,9 +200,10 @@ impl Actor {
             FromWorker::Copied { .. } => {}
             _ => return Err(crate::workers::broken("it answered something else")),
         }
-        let mut layers = stack.frozen;
+        let (mut layers, squashed) = self.shallow(stack.frozen).await?;
         layers.push(copying.copy.layers[0].clone());
-        Ok(Moment { layers, next: None, pause_ms, _new: Some(copying.copy) })
+        let new = [Some(copying.copy), squashed].into_iter().flatten().collect();
+        Ok(Moment { layers, next: None, pause_ms, _new: new })
     }
 
     async fn hold_still(&mut self, on: bool) -> Result<(), Problem> {
@@ -226,7 +229,9 @@ impl Actor {
         let why = "the session's room was replaced";
         if let Some(mut next) = moment.next.take() {
             changed(&mut next);
-            return self.switch(next, changes, (true, why)).await;
+            let sync_ms = self.switch(next, changes, (true, why)).await?;
+            self.squash_later();
+            return Ok(sync_ms);
         }
         let mut stack = self.stack().await?;
         changed(&mut stack);
