@@ -11,6 +11,7 @@
 //!   compared.
 
 use crate::copy::{Copier, make_layer};
+use crate::measure::Size;
 use crate::remove::remove_at;
 use crate::walk::{Node, Tree, add, is_elsewhere, names, node_at};
 use crate::xattrs::{Carry, Flavour};
@@ -45,13 +46,6 @@ struct Known {
     /// Of a directory.
     number: u64,
     pass: u32,
-}
-
-/// What a layer holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Size {
-    pub(crate) entries: u64,
-    pub(crate) bytes: u64,
 }
 
 /// A directory whose entries are being looked at.
@@ -119,8 +113,7 @@ impl LayerCopy {
             let Some(dir) = self.gone_is_fine(|copy| copy.from.dir(&path))? else { continue };
             let Some(node) = node_at(dir.as_fd(), name.as_c_str())? else { continue };
             add(&mut path, name.as_bytes());
-            size.entries += 1;
-            size.bytes += node.content();
+            size.add(&node);
             let key = (frame.number, name);
             let known = self.known.get(&key).map(|known| (known.node, known.number));
             let is_unchanged = match known {

@@ -5,7 +5,7 @@
 
 use crate::compare::{Descend, Sides};
 use crate::copy::{Copier, make_layer, make_whiteout};
-use crate::passes::Size;
+use crate::measure::Size;
 use crate::stack::Workshop;
 use crate::walk::{Node, Tree, split};
 use crate::xattrs::{Carry, Flavour};
@@ -29,8 +29,7 @@ pub(crate) fn squash(workshop: &Workshop, below: &[PathBuf], layers: &[PathBuf])
             return Ok(Descend::No);
         };
         copier.entry(&node, &mut sides.to, &mut to, at.path)?;
-        size.entries += 1;
-        size.bytes += node.content();
+        size.add(&node);
         if node.is_dir() {
             directories.push((at.path.to_vec(), node));
             return Ok(Descend::Yes);

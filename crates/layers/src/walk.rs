@@ -60,7 +60,7 @@ impl Tree {
             (end, depth) = (to, depth + 1);
             self.open.push(Open { end, depth, dir });
             if let Some(oldest) = self.open.len().checked_sub(WINDOW + 1)
-                && self.open[oldest].depth % MARKED != 0
+                && !self.open[oldest].depth.is_multiple_of(MARKED)
             {
                 self.open.remove(oldest);
             }

@@ -1,8 +1,9 @@
 //! One task from its beginning to its answer, in a process that can reach nothing but what the task is about.
 
 use crate::compare::Sides;
+use crate::measure::Size;
 use crate::merge::Merge;
-use crate::passes::{LayerCopy, Size};
+use crate::passes::LayerCopy;
 use crate::stack::{Maps, Mounts, Workshop};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};

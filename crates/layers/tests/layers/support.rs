@@ -228,7 +228,7 @@ impl Stage {
         let (text, report) =
             (reading.join().expect("a reader").expect("text"), report.map_err(|e| e.to_string())?);
         self.spawner.wait_gone(&spec.id).map_err(|error| error.to_string())?;
-        Ok(Said { status: report.exit.status().into(), text })
+        Ok(Said { status: report.exit.status(), text })
     }
 }
 
@@ -252,7 +252,7 @@ fn play(seed: u64, count: usize, how: &str) {
 /// Of every entry below a directory, what a difference is made of: kind, permissions, content.
 fn plain_listing(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
-    for path in listing(top).into_keys().filter(|path| path.as_os_str().len() > 0) {
+    for path in listing(top).into_keys().filter(|path| !path.as_os_str().is_empty()) {
         let full = top.join(&path);
         let meta = full.symlink_metadata().expect("an entry");
         let kind = meta.mode() & 0o170000;
