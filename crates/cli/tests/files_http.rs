@@ -274,6 +274,9 @@ fn a_file_as_json() {
         let bytes = get("encoding=base64&offset=14&length=1").await.expect(200);
         assert_eq!((&bytes["content"], &bytes["size"]), (&json!("/w=="), &json!(15)));
         assert_eq!(get("encoding=text&limit=3").await.problem(413), "file_too_large");
+        session.says("head -c 16777216 /dev/zero > most").await;
+        let most = server.http().get(&at(&session, "/most?encoding=base64&limit=16777216")).await.expect(200);
+        assert_eq!(most["length"], 16 << 20);
         for wrong in ["first_line=2", "encoding=utf8", "encoding=text&path=g", "colour=red"] {
             assert_eq!(get(wrong).await.problem(400), "invalid_argument", "{wrong}");
         }

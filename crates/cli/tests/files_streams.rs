@@ -114,6 +114,33 @@ fn a_body_that_breaks_off_changes_nothing() {
     });
 }
 
+/// Gives a byte now and then.
+struct Slow(u8);
+
+impl Read for Slow {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        std::thread::sleep(Duration::from_millis(300));
+        self.0 = self.0.saturating_sub(1);
+        buffer[0] = b'x';
+        Ok(usize::from(self.0 > 0))
+    }
+}
+
+#[test]
+fn a_session_at_work_on_a_file_is_not_idle() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let session = server.session_like(json!({"idle_timeout": 1})).await;
+        let file = WriteFile { path: "slow".into(), ..WriteFile::default() };
+        let upload = server.client().upload(&session.id, &file, Upload::new(Slow(12))).await;
+        assert_eq!(upload.expect("written").0.size, 11);
+        assert_eq!(session.show().await.counters.starts, 1);
+        // And when it is done, it is.
+        session.event("session.stopped").await;
+    });
+}
+
 #[test]
 fn several_files_in_one_form() {
     run(async {

@@ -15,8 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The most descriptors that travel with one message.
 pub const MAX_FDS: usize = 5;
 
-/// The largest message: a command line and environment as large as the kernel itself would take.
-pub const MAX_MESSAGE: usize = 8 << 20;
+/// The largest message: a part of a file that is answered in one piece, 16 MiB of it, in base64. A command line and
+/// environment as large as the kernel itself would take has half of that.
+pub const MAX_MESSAGE: usize = 24 << 20;
 
 /// The largest message that travels as a packet; a larger one travels as a memfd, because what a socket
 /// takes in one packet depends on the machine's settings.

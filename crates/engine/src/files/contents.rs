@@ -8,7 +8,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice, Write};
 use std::os::fd::OwnedFd;
-use tokio::task::JoinHandle;
+use std::sync::Arc;
 use workroom_types::{Problem, ProblemCode};
 
 /// As much as is written at once. Large, because each piece is handed to another thread and back.
@@ -67,28 +67,33 @@ pub(crate) fn checked(fds: Vec<OwnedFd>, to_write: bool) -> Result<File, Problem
     Ok(File::from(fd))
 }
 
-/// A file that is being written, on its way between threads.
-struct Sink {
-    file: File,
-    hash: Context,
-    bytes: u64,
-}
-
-/// Writes all that a source has. While a batch is written the next one is gathered. No thread is held while a slow
-/// source is waited for, and no more than two batches are in memory.
+/// Writes all that a source has. While a batch is written and hashed, by a thread each, the next one is gathered. No thread
+/// is held while a slow source is waited for, and no more than two batches are in memory.
 pub(crate) async fn pour(source: &mut impl Source, file: File) -> Result<Poured, Problem> {
-    let mut sink = Sink { file, hash: Context::new(&SHA256), bytes: 0 };
+    let file = Arc::new(file);
+    let (mut hash, mut bytes) = (Context::new(&SHA256), 0);
     let (mut batch, mut is_last) = gather(source).await?;
     loop {
-        let writing = tokio::task::spawn_blocking(move || sink.write(&batch));
-        if is_last {
-            let Sink { hash, bytes, .. } = written(writing).await?;
-            return Ok(Poured { bytes, sha256: hex(hash) });
+        bytes += batch.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let (pieces, sink) = (batch.clone(), file.clone());
+        let writing = tokio::task::spawn_blocking(move || write(&sink, &pieces));
+        let hashing = tokio::task::spawn_blocking(move || {
+            batch.iter().for_each(|piece| hash.update(piece));
+            hash
+        });
+        let next = if is_last { None } else { Some(gather(source).await) };
+        match writing.await {
+            Ok(written) => written.map_err(|error| unwritten(&error))?,
+            Err(_) => return Err(ending()),
         }
-        let next = gather(source).await;
-        sink = written(writing).await?;
+        hash = hashing.await.map_err(|_| ending())?;
+        let Some(next) = next else { return Ok(Poured { bytes, sha256: hex(hash) }) };
         (batch, is_last) = next?;
     }
+}
+
+fn ending() -> Problem {
+    Problem::new(ProblemCode::ShuttingDown, "the server is on its way down", "try again")
 }
 
 /// Pieces of a batch's size together, and whether they are the last.
@@ -106,33 +111,19 @@ async fn gather(source: &mut impl Source) -> Result<(Vec<Bytes>, bool), Problem>
     Ok((batch, false))
 }
 
-async fn written(writing: JoinHandle<io::Result<Sink>>) -> Result<Sink, Problem> {
-    match writing.await {
-        Ok(Ok(sink)) => Ok(sink),
-        Ok(Err(error)) => Err(unwritten(&error)),
-        Err(_) => Err(Problem::new(ProblemCode::ShuttingDown, "the server is on its way down", "try again")),
-    }
-}
-
-impl Sink {
-    fn write(mut self, batch: &[Bytes]) -> io::Result<Sink> {
-        let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|piece| IoSlice::new(piece)).collect();
-        let mut left = slices.as_mut_slice();
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            match self.file.write_vectored(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => IoSlice::advance_slices(&mut left, count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+fn write(mut file: &File, batch: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut left = slices.as_mut_slice();
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match file.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut left, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        for piece in batch {
-            self.hash.update(piece);
-            self.bytes += piece.len() as u64;
-        }
-        Ok(self)
     }
+    Ok(())
 }
 
 fn unwritten(error: &io::Error) -> Problem {
