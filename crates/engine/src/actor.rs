@@ -327,8 +327,7 @@ impl Actor {
                 let _ = reply.send(done);
             }
             Ask::Reset { to, actor, intent, reply } => {
-                let done = self.reset(&to, &actor, intent).await;
-                let _ = reply.send(done.map(|()| self.seen()));
+                self.reset((&to, &actor), intent, reply).await;
             }
             Ask::SetBaseline { actor, reply } => {
                 let done = self.set_baseline(&actor).await;

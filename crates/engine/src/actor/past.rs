@@ -11,7 +11,7 @@
 //! A stack counts from the moment that it is recorded. The room's directory names the layer that the room writes to, so
 //! a server that comes after this one takes up the room that belongs to the record, and no other.
 
-use super::{Actor, room_spec};
+use super::{Actor, Reply, room_spec};
 use crate::layers::Hold;
 use crate::room::Room;
 use crate::state_dir::is_empty_dir;
@@ -21,7 +21,7 @@ use serde_json::json;
 use std::time::Instant;
 use workroom_proto::{Answer, FromWorker, LayerTask, Question};
 use workroom_store::{Change, SessionStack, SnapshotRow};
-use workroom_types::{BASELINE, Problem, ProblemCode, RoomSpec, SessionState, Snapshot, Timestamp};
+use workroom_types::{BASELINE, Problem, ProblemCode, RoomSpec, Session, SessionState, Snapshot, Timestamp};
 
 /// A copy of a session's top layer under way, made while the room goes on.
 pub(crate) struct Copying {
@@ -79,8 +79,20 @@ impl Actor {
     pub(super) async fn switch(
         &mut self,
         next: SessionStack,
+        changes: Vec<Change>,
+        (flush, why): (bool, &str),
+    ) -> Result<f64, Problem> {
+        self.switch_and_tell(next, changes, (flush, why), |_| {}).await
+    }
+
+    /// The same; `tell` is told of the session as soon as it stands on the new stack and what ran before is gone, which
+    /// may be a moment before its new room stands.
+    async fn switch_and_tell(
+        &mut self,
+        next: SessionStack,
         mut changes: Vec<Change>,
         (flush, why): (bool, &str),
+        tell: impl FnOnce(Session),
     ) -> Result<f64, Problem> {
         let before = self.row.clone();
         let shared = self.shared.clone();
@@ -93,6 +105,8 @@ impl Actor {
         }
         changes.push(Change::PutStack { session: self.row.session.id.clone(), stack: next.clone() });
         changes.push(self.save());
+        let mut told = self.seen();
+        told.state = if had_room { SessionState::Starting } else { told.state };
         let old = self.room.take();
         let build = async {
             match spec {
@@ -108,8 +122,14 @@ impl Actor {
             };
             match (recorded, old) {
                 (Err(problem), old) => Err((problem, old)),
-                (Ok(sync_ms), Some(old)) => Ok((sync_ms, old.end().await)),
-                (Ok(sync_ms), None) => Ok((sync_ms, None)),
+                (Ok(sync_ms), old) => {
+                    let root = match old {
+                        Some(old) => old.end().await,
+                        None => None,
+                    };
+                    tell(told);
+                    Ok((sync_ms, root))
+                }
             }
         };
         // At the same time: each takes a millisecond or two.
@@ -321,9 +341,23 @@ impl Actor {
 
     pub(super) async fn reset(
         &mut self,
+        (to, actor): (&str, &str),
+        intent: Option<Change>,
+        reply: Reply<Session>,
+    ) {
+        let mut reply = Some(reply);
+        let done = self.go_back(to, actor, intent, &mut reply).await;
+        if let (Err(problem), Some(reply)) = (done, reply) {
+            let _ = reply.send(Err(problem));
+        }
+    }
+
+    async fn go_back(
+        &mut self,
         to: &str,
         actor: &str,
         intent: Option<Change>,
+        reply: &mut Option<Reply<Session>>,
     ) -> Result<(), Problem> {
         let stack = self.stack().await?;
         let to = match to {
@@ -341,7 +375,14 @@ impl Actor {
         self.row.session.reset_count += 1;
         let mut changes = vec![self.entry("session.reset", actor, json!({ "to": to }))];
         changes.extend(intent);
-        if let Err(problem) = self.switch(next, changes, (false, "the session was reset")).await {
+        // The caller need not wait for the new room: whatever is asked next does.
+        let tell = |session: Session| {
+            if let Some(reply) = reply.take() {
+                let _ = reply.send(Ok(session));
+            }
+        };
+        let why = "the session was reset";
+        if let Err(problem) = self.switch_and_tell(next, changes, (false, why), tell).await {
             self.row.session.reset_count = before.session.reset_count;
             return Err(problem);
         }
