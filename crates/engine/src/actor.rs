@@ -233,10 +233,10 @@ impl Actor {
         match beginning {
             Beginning::AsItIs => {}
             Beginning::Start { place, reply } => {
-                let started = self.start(Some(place), "server").await;
+                let started = Box::pin(self.start(Some(place), "server")).await;
                 let _ = reply.send(started.map(|()| self.seen()));
             }
-            Beginning::Adopt { dir } => self.adopt(dir).await,
+            Beginning::Adopt { dir } => Box::pin(self.adopt(dir)).await,
         }
         loop {
             self.publish_activity();
@@ -276,18 +276,19 @@ impl Actor {
                         }
                         self.last_active = Instant::now();
                     } else {
-                        self.expire().await;
+                        Box::pin(self.expire()).await;
                     }
                 }
             }
         }
     }
 
+    // What is rare is boxed: what a task may do next is kept in its memory, for every session that has one.
     async fn on_ask(&mut self, ask: Ask) {
         self.touch();
         match ask {
             Ask::Act { verb, place, actor, reply } => {
-                let done = self.act(verb, place, &actor).await;
+                let done = Box::pin(self.act(verb, place, &actor)).await;
                 self.publish();
                 let _ = reply.send(done.map(|()| self.seen()));
             }
@@ -306,53 +307,53 @@ impl Actor {
                 }
             }
             Ask::Update { change, actor, reply } => {
-                let done = self.update(*change, &actor).await;
+                let done = Box::pin(self.update(*change, &actor)).await;
                 self.publish();
                 let _ = reply.send(done.map(|()| self.seen()));
             }
             Ask::Delete { actor, reply } => {
-                let done = self.delete(&actor).await;
+                let done = Box::pin(self.delete(&actor)).await;
                 let _ = reply.send(done);
             }
             Ask::Processes { reply } => {
-                let listed = self.processes().await;
+                let listed = Box::pin(self.processes()).await;
                 let _ = reply.send(listed);
             }
             Ask::Snapshot { name, actor, copying, intent, reply } => {
-                let done = self.snapshot((&name, &actor), copying, intent).await;
+                let done = Box::pin(self.snapshot((&name, &actor), copying, intent)).await;
                 let _ = reply.send(done);
             }
             Ask::DropSnapshot { name, actor, reply } => {
-                let done = self.drop_snapshot(&name, &actor).await;
+                let done = Box::pin(self.drop_snapshot(&name, &actor)).await;
                 let _ = reply.send(done);
             }
             Ask::Reset { to, actor, intent, reply } => {
-                self.reset((&to, &actor), intent, reply).await;
+                Box::pin(self.reset((&to, &actor), intent, reply)).await;
             }
             Ask::SetBaseline { actor, reply } => {
-                let done = self.set_baseline(&actor).await;
+                let done = Box::pin(self.set_baseline(&actor)).await;
                 let _ = reply.send(done.map(|()| self.seen()));
             }
             Ask::BaselineDigest { digest, reply } => {
-                let done = self.keep_baseline_digest(digest).await;
+                let done = Box::pin(self.keep_baseline_digest(digest)).await;
                 let _ = reply.send(done);
             }
             Ask::Fork { forks, actor, copying, reply } => {
-                let done = self.fork(forks, &actor, copying).await;
+                let done = Box::pin(self.fork(forks, &actor, copying)).await;
                 let _ = reply.send(done);
             }
             Ask::Keep { copying, reply } => {
-                let done = self.keep(copying).await;
+                let done = Box::pin(self.keep(copying)).await;
                 let _ = reply.send(done);
             }
-            Ask::Squashed { made } => self.squashed(made).await,
+            Ask::Squashed { made } => Box::pin(self.squashed(made)).await,
             Ask::Merge { plan, actor, reply } => {
-                let done = self.merge(*plan, &actor).await;
+                let done = Box::pin(self.merge(*plan, &actor)).await;
                 self.publish();
                 let _ = reply.send(done);
             }
             Ask::Clerks { actor, reply } => {
-                let clerks = self.clerks(&actor).await;
+                let clerks = Box::pin(self.clerks(&actor)).await;
                 let _ = reply.send(clerks);
             }
             Ask::Abandon { reply } => {

@@ -90,7 +90,7 @@ impl Actor {
         match self.state() {
             SessionState::Running => Ok(()),
             SessionState::Stopped | SessionState::Failed | SessionState::Queued => {
-                self.start(None, actor).await
+                Box::pin(self.start(None, actor)).await
             }
             SessionState::Paused => Err(Problem {
                 hint: "resume it first".into(),
@@ -147,10 +147,10 @@ impl Actor {
     pub(super) async fn on_event(&mut self, event: RoomEvent) {
         match event {
             RoomEvent::Message(message, fds) => self.on_message(message, fds).await,
-            RoomEvent::HungUp => self.call_again().await,
+            RoomEvent::HungUp => Box::pin(self.call_again()).await,
             RoomEvent::Gone => {
                 self.shared.metrics.rooms_lost.fetch_add(1, Relaxed);
-                self.end_room("the room ended").await;
+                Box::pin(self.end_room("the room ended")).await;
                 self.enter(SessionState::Stopped, Some("its room ended unexpectedly".into()));
                 let reason = self.row.session.reason.clone();
                 self.note("session.stopped", "server", json!({ "reason": reason })).await;
