@@ -33,7 +33,7 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
         // The last one on the session's own layer: any other was about to go, or was not to be yet.
         let top = shared.stack_of(&session).await?.top;
         rooms.sort_by_key(|(number, _)| *number);
-        let on_top = |(_, dir): &(u64, PathBuf)| layer_of(dir).is_none_or(|layer| layer == top);
+        let on_top = |(_, dir): &(u64, PathBuf)| layer_of(dir).unwrap_or_else(|| session.clone()) == top;
         let chosen = rooms.iter().rposition(on_top).map(|at| rooms.remove(at));
         rooms.into_iter().for_each(|(_, dir)| end_stray(dir));
         let Some((_, dir)) = chosen else { continue };

@@ -1,11 +1,13 @@
 //! A session's live room, from the engine's side: made or found again, talked to, ended.
 
-use crate::spawner::Spawners;
+use crate::shared::Shared;
 use crate::state_dir::make_dir;
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use workroom_proto::{Answer, Channel, FromGuest, Question, Received, ToGuest, try_receive_on, try_send_on};
@@ -51,26 +53,27 @@ pub(crate) struct Adopted {
 impl Room {
     /// Builds a room: its directory, its socket, its process, its word that it stands. What was made of a room
     /// that could not be finished is undone.
-    pub(crate) async fn create(
-        spawners: &Spawners,
-        rooms: &Path,
-        spec: RoomSpec,
-    ) -> Result<(Room, Enforced), Problem> {
-        let dir = rooms.join(&spec.id);
-        let made = Self::create_in(spawners, &dir, spec).await;
+    pub(crate) async fn create(shared: &Arc<Shared>, spec: RoomSpec) -> Result<(Room, Enforced), Problem> {
+        let dir = shared.state.rooms().join(&spec.id);
+        let made = Self::create_in(shared, &dir, spec).await;
         if made.is_err() {
             remove_room_dir(&dir);
         }
         made
     }
 
-    async fn create_in(spawners: &Spawners, dir: &Path, spec: RoomSpec) -> Result<(Room, Enforced), Problem> {
-        make_dir(dir).map_err(setup)?;
-        let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default();
-        std::fs::write(dir.join(LAYER), layer.as_encoded_bytes()).map_err(setup)?;
-        let listener = workroom_room::bind_guest_socket(dir).map_err(setup)?;
+    async fn create_in(
+        shared: &Arc<Shared>,
+        dir: &Path,
+        spec: RoomSpec,
+    ) -> Result<(Room, Enforced), Problem> {
+        let (for_files, place, id) = (shared.clone(), dir.to_owned(), spec.id.clone());
+        let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default().to_owned();
+        // Not here: making a directory may wait for the disk, and everybody else with it.
+        let prepared = tokio::task::spawn_blocking(move || prepare(&for_files, &place, &id, &layer)).await;
+        let listener = prepared.map_err(|error| setup(io::Error::other(error)))??;
         let (ours, theirs) = Channel::pair().map_err(setup)?;
-        let process = spawners.create(spec, &[theirs.into_fd(), listener]).await?;
+        let process = shared.spawners.create(spec, &[theirs.into_fd(), listener]).await?;
         let mut room = Room::new(dir, ours, process).map_err(setup)?;
         match tokio::time::timeout(PATIENCE, room.ready()).await {
             Ok(Ok(enforced)) => Ok((room, enforced)),
@@ -217,13 +220,32 @@ impl Room {
     }
 }
 
+/// What a room needs on the disk: the layer that it writes to, a directory, and a socket in it for the guest to listen
+/// on. The directory names the layer, unless that is the session's first.
+fn prepare(shared: &Shared, dir: &Path, id: &str, layer: &OsStr) -> Result<OwnedFd, Problem> {
+    let no_place = |error: io::Error| {
+        Problem::new(
+            ProblemCode::StorageUnavailable,
+            format!("the session's files have no place: {error}"),
+            "free some space in the state directory",
+        )
+    };
+    let name = layer.to_str().unwrap_or_default();
+    shared.state.layer(name, shared.machine.is_root).map_err(no_place)?;
+    make_dir(dir).map_err(setup)?;
+    if id.rsplit_once('-').is_none_or(|(session, _)| session != name) {
+        std::fs::write(dir.join(LAYER), name).map_err(setup)?;
+    }
+    workroom_room::bind_guest_socket(dir).map_err(setup)
+}
+
 /// Removes what a room that is gone had among the machine's cgroups, without being waited for.
 fn remove_groups(dir: &Path) {
     let Some(room) = dir.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { return };
     tokio::task::spawn_blocking(move || workroom_room::remove_groups(&[room]));
 }
 
-/// The layer that the room of a directory writes to; `None` where nothing says so.
+/// The layer that the room of a directory writes to; `None` for the session's first.
 pub(crate) fn layer_of(dir: &Path) -> Option<String> {
     std::fs::read_to_string(dir.join(LAYER)).ok().filter(|name| !name.is_empty())
 }

@@ -471,12 +471,10 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
     let request = CreateSession { labels: BTreeMap::new(), ..CreateSession::default() };
     let row = new_row(shared, "server".into(), request, None)?;
     let id = format!("{}-0", row.session.id);
-    let layer = shared.state.layer(&row.session.id, shared.machine.is_root).map_err(|error| {
-        Problem::new(ProblemCode::StorageUnavailable, format!("a room has no place: {error}"), "")
-    })?;
+    let layer = shared.layer_dir(&row.session.id);
     let spec = room_spec(id, &row.session, (layer, Vec::new()), &shared.config.mounts, &shared.config.policy);
     let made = match spec {
-        Ok(spec) => Room::create(&shared.spawners, &shared.state.rooms(), spec).await,
+        Ok(spec) => Room::create(shared, spec).await,
         Err(problem) => Err(problem),
     };
     let found = match made {

@@ -50,7 +50,12 @@ impl Merge {
     pub(crate) fn run(&self, workshop: &Workshop) -> io::Result<Merged> {
         let mut plan = Plan::new(self, workshop)?;
         plan.make()?;
-        let mut merged = Merged { applied: false, changes: plan.changes, conflicts: plan.conflicts };
+        let mut merged = Merged {
+            applied: false,
+            changes: plan.changes,
+            conflicts: plan.conflicts,
+            remainder: plan.untold,
+        };
         if merged.conflicts.is_empty() && !self.dry_run {
             apply(workshop, &self.ours, &mut plan.ours.to, &mut plan.theirs.to, plan.steps)?;
             merged.applied = true;
@@ -96,6 +101,8 @@ struct Plan<'a> {
     conflicts: Vec<MergeConflict>,
     /// Bytes of changes and of conflicts.
     told: (usize, usize),
+    /// Changes and conflicts that are not among those.
+    untold: u64,
 }
 
 /// Whether what is below a path is settled with it.
@@ -115,6 +122,7 @@ impl<'a> Plan<'a> {
             changes: Vec::new(),
             conflicts: Vec::new(),
             told: (0, 0),
+            untold: 0,
         })
     }
 
@@ -258,6 +266,8 @@ impl<'a> Plan<'a> {
         self.told.0 += entry.path.len() + 64;
         if self.told.0 <= MOST_BYTES {
             self.changes.push(entry);
+        } else {
+            self.untold += 1;
         }
         self.steps.push((path.to_vec(), step));
     }
@@ -295,6 +305,8 @@ impl<'a> Plan<'a> {
                 if self.told.1 <= MOST_BYTES || self.conflicts.is_empty() {
                     let (ours, theirs) = (kind(our), kind(their));
                     self.conflicts.push(MergeConflict { path: shown_path(path), ours, theirs, merged });
+                } else {
+                    self.untold += 1;
                 }
             }
         }

@@ -192,6 +192,8 @@ pub struct Merged {
     pub changes: Vec<DiffEntry>,
     /// Conflicts that nothing was said about; none once it is applied.
     pub conflicts: Vec<MergeConflict>,
+    /// Changes and conflicts beyond what one answer holds: how many more there are. They are merged all the same.
+    pub remainder: u64,
 }
 
 /// Whether a session's files are what they were.

@@ -72,7 +72,7 @@ impl Actor {
     pub(super) async fn build(&mut self) -> Result<(Room, Enforced), Problem> {
         let stack = self.stack().await?;
         let spec = self.spec_on(&stack, self.row.session.counters.starts + 1)?;
-        Room::create(&self.shared.spawners, &self.shared.state.rooms(), spec).await
+        Room::create(&self.shared, spec).await
     }
 
     pub(super) async fn adopt(&mut self, dir: PathBuf) {

@@ -58,16 +58,10 @@ impl Actor {
         Ok(self.stack.clone().unwrap_or_default())
     }
 
-    /// What a room on this stack is to be; its top layer is made if it is not there.
+    /// What a room on this stack is to be.
     pub(super) fn spec_on(&self, stack: &SessionStack, number: u64) -> Result<RoomSpec, Problem> {
         let shared = &self.shared;
-        let layer = shared.state.layer(&stack.top, shared.machine.is_root).map_err(|error| {
-            Problem::new(
-                ProblemCode::StorageUnavailable,
-                format!("the session's files have no place: {error}"),
-                "free some space in the state directory",
-            )
-        })?;
+        let layer = shared.layer_dir(&stack.top);
         let id = format!("{}-{number}", self.row.session.id);
         let lowers = shared.layer_dirs(&stack.frozen);
         let config = &shared.config;
@@ -110,7 +104,7 @@ impl Actor {
         let old = self.room.take();
         let build = async {
             match spec {
-                Some(spec) => Some(Room::create(&shared.spawners, &shared.state.rooms(), spec).await),
+                Some(spec) => Some(Room::create(&shared, spec).await),
                 None => None,
             }
         };
