@@ -70,6 +70,12 @@ impl Shared {
         self.state.layers().join(layer)
     }
 
+    /// The layers that a session is made of now. The top of one that never had a room is not there yet.
+    pub(crate) fn layers_now(&self, stack: &SessionStack) -> Vec<String> {
+        let is_there = self.layer_dir(&stack.top).exists();
+        if is_there { stack.whole() } else { stack.frozen.clone() }
+    }
+
     pub(crate) async fn stack_of(&self, session: &str) -> Result<SessionStack, Problem> {
         let stack = self.store.stack(session).await.map_err(storage)?;
         Ok(stack.unwrap_or_else(|| SessionStack::new(session)))

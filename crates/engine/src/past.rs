@@ -239,7 +239,7 @@ impl Engine {
             &other
         };
         match moment {
-            NOW => Ok(stack.whole()),
+            NOW => Ok(shared.layers_now(stack)),
             BASELINE => Ok(stack.baseline.clone()),
             name => match shared.store.snapshot(session, name).await.map_err(storage)? {
                 Some(row) => Ok(row.layers),
@@ -299,7 +299,7 @@ impl Engine {
         };
         let task = LayerTask::Changes {
             from: shared.layer_dirs(&stack.baseline),
-            to: shared.layer_dirs(&stack.whole()),
+            to: shared.layer_dirs(&shared.layers_now(&stack)),
         };
         let FromWorker::Digest { digest: changed, count } =
             Worker::run(&shared.spawners, task, Vec::new()).await?
