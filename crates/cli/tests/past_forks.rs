@@ -1,7 +1,7 @@
 //! Forks: independent sessions over the same files, and what they do to each other, which is nothing.
 
 use serde_json::json;
-use workroom_testkit::types::{Fork, ForkSession, SessionState};
+use workroom_testkit::types::{DiffQuery, Fork, ForkSession, MergeSession, SessionState};
 use workroom_testkit::{Server, TestSession, User, eventually, for_each_user, run};
 
 async fn fork(session: &TestSession, request: ForkSession) -> Vec<Fork> {
@@ -145,6 +145,29 @@ fn forks_of_a_snapshot_and_of_the_baseline() {
         let nowhere = server.http().json(&json!({"from": "nope"})).post(&source.path("/fork")).await;
         assert_eq!(nowhere.problem(404), "not_found");
         source.delete().await;
+        server.expect_no_leaks().await;
+    });
+}
+
+#[test]
+fn a_fork_that_never_had_a_room_is_compared_and_merged_with() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let source = server.session().await;
+        source.says("echo one > f").await;
+        let fork = of(&server, &fork(&source, ForkSession::default()).await[0]);
+        source.says("echo two > f; echo new > g").await;
+        let client = server.client();
+        assert!(client.digest(&fork.id).await.expect("a digest").pristine);
+        let query = DiffQuery { from: Some(format!("{}:now", fork.id)), ..DiffQuery::default() };
+        let diff = client.diff(&source.id, &query).await.expect("a difference");
+        let paths: Vec<&str> = diff.entries.iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(paths, ["f", "g"]);
+        let request = MergeSession { from: source.id.clone(), ..MergeSession::default() };
+        assert!(client.merge(&fork.id, &request).await.expect("merged").applied);
+        assert_eq!(fork.says("cat f g").await, "two\nnew\n");
+        source.delete().await;
+        fork.delete().await;
         server.expect_no_leaks().await;
     });
 }

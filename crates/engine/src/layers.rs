@@ -70,6 +70,12 @@ impl Shared {
         self.state.layers().join(layer)
     }
 
+    /// The layers that a session is made of now. The top of one that never had a room is not there yet.
+    pub(crate) fn layers_now(&self, stack: &SessionStack) -> Vec<String> {
+        let is_there = self.layer_dir(&stack.top).exists();
+        if is_there { stack.whole() } else { stack.frozen.clone() }
+    }
+
     pub(crate) async fn stack_of(&self, session: &str) -> Result<SessionStack, Problem> {
         let stack = self.store.stack(session).await.map_err(storage)?;
         Ok(stack.unwrap_or_else(|| SessionStack::new(session)))
@@ -99,26 +105,34 @@ impl Shared {
     pub(crate) async fn unused_layers(&self) -> Result<Vec<String>, Problem> {
         let entries = std::fs::read_dir(self.state.layers()).into_iter().flatten().flatten();
         let there: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        // Before the store is asked: one that is let go of after this is known there by then. So is the first layer
-        // of a session that is being made, which its owner answers for.
-        let free: Vec<String> = there
-            .into_iter()
-            .filter(|layer| !self.held.contains(layer) && self.owner_of(layer).is_none())
-            .collect();
+        // Before the store is asked who needs them: one that is let go of after this is known there by then. So is a first
+        // layer that another is put on after this.
+        let mut free = Vec::new();
+        for layer in there {
+            if !self.held.contains(&layer) && !self.is_first(&layer).await? {
+                free.push(layer);
+            }
+        }
         let used = self.store.used_layers().await.map_err(storage)?;
         let mut unused = Vec::new();
         for layer in free.into_iter().filter(|layer| !used.contains(layer)) {
-            let is_first = match self.store.session(&layer).await.map_err(storage)? {
-                Some(row) if row.session.state != SessionState::Deleted => {
-                    self.store.stack(&layer).await.map_err(storage)?.is_none()
-                }
-                _ => false,
-            };
-            if !is_first && self.owner_of(&layer).is_none() {
+            // Of a session that was made meanwhile.
+            if !self.is_first(&layer).await? {
                 unused.push(layer);
             }
         }
         Ok(unused)
+    }
+
+    /// Whether it is the first layer of a session that has no other. The store knows nothing of those; once the session
+    /// stands on something else, its first layer is like any other.
+    async fn is_first(&self, layer: &str) -> Result<bool, Problem> {
+        if self.store.stack(layer).await.map_err(storage)?.is_some() {
+            return Ok(false);
+        }
+        let is_owned = self.owner_of(layer).is_some();
+        let row = self.store.session(layer).await.map_err(storage)?;
+        Ok(is_owned || row.is_some_and(|row| row.session.state != SessionState::Deleted))
     }
 
     pub(crate) async fn collect_garbage(&self, dry_run: bool) -> Result<Garbage, Problem> {

@@ -239,7 +239,7 @@ impl Engine {
             &other
         };
         match moment {
-            NOW => Ok(stack.whole()),
+            NOW => Ok(shared.layers_now(stack)),
             BASELINE => Ok(stack.baseline.clone()),
             name => match shared.store.snapshot(session, name).await.map_err(storage)? {
                 Some(row) => Ok(row.layers),
@@ -299,7 +299,7 @@ impl Engine {
         };
         let task = LayerTask::Changes {
             from: shared.layer_dirs(&stack.baseline),
-            to: shared.layer_dirs(&stack.whole()),
+            to: shared.layer_dirs(&shared.layers_now(&stack)),
         };
         let FromWorker::Digest { digest: changed, count } =
             Worker::run(&shared.spawners, task, Vec::new()).await?
@@ -346,7 +346,13 @@ impl Engine {
         let intent = permit.map(|permit| intent(permit, &request.from)).filter(|_| !request.dry_run);
         let plan = MergePlan { base, theirs: theirs.layers.clone(), request, intent };
         let actor = caller.name.clone();
-        sessions::ask(&handle, id, |reply| Ask::Merge { plan: Box::new(plan), actor, reply }).await
+        let merged =
+            sessions::ask(&handle, id, |reply| Ask::Merge { plan: Box::new(plan), actor, reply }).await;
+        // Of a relative in which processes run, what was merged was a copy.
+        let layers = theirs.layers.clone();
+        drop(theirs);
+        shared.discard_unused(layers).await;
+        merged
     }
 
     pub async fn lineage(&self, caller: &Caller, id: &str) -> Result<Lineage, Problem> {

@@ -309,6 +309,8 @@ impl Actor {
                 shared.store.note(Change::MeasureSnapshot { session, name, size: bytes, entries }).await;
             }
             drop(hold);
+            // The snapshot may be gone by now, and could not take it along.
+            shared.discard_unused([layer]).await;
         });
     }
 

@@ -126,9 +126,10 @@ impl Actor {
         let stack = self.stack().await?;
         let MergePlan { base, theirs, request, intent } = plan;
         let into = self.shared.new_layer()?;
+        let ours = self.shared.layers_now(&stack);
         let task = |dry_run: bool| LayerTask::Merge {
             base: self.shared.layer_dirs(&base),
-            ours: self.shared.layer_dirs(&stack.whole()),
+            ours: self.shared.layer_dirs(&ours),
             theirs: self.shared.layer_dirs(&theirs),
             into: self.shared.layer_dir(&into.layers[0]),
             dry_run,
@@ -157,8 +158,7 @@ impl Actor {
         let merged = self.merged(performance).await;
         let done = match merged {
             Ok(merged) if merged.conflicts.is_empty() && merged.applied => {
-                let next =
-                    SessionStack { frozen: stack.whole(), top: into.layers[0].clone(), ..stack.clone() };
+                let next = SessionStack { frozen: ours, top: into.layers[0].clone(), ..stack.clone() };
                 let paths: Vec<&str> =
                     merged.changes.iter().take(100).map(|change| change.path.as_str()).collect();
                 let body = json!({ "from": request.from, "changes": merged.changes.len(), "paths": paths });

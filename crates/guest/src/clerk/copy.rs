@@ -187,7 +187,11 @@ fn copy_link(
     to_dir: BorrowedFd<'_>,
     to: &CStr,
 ) -> Result<(), Errno> {
-    let target = rustix::fs::readlinkat(from_dir, from, Vec::new())?;
+    let target = match rustix::fs::readlinkat(from_dir, from, Vec::new()) {
+        // It was a link when it was looked at.
+        Err(Errno::INVAL) => return Err(Errno::AGAIN),
+        other => other?,
+    };
     symlinkat(target.as_c_str(), to_dir, to)?;
     utimensat(to_dir, to, &modified(stat), AtFlags::SYMLINK_NOFOLLOW)
 }
