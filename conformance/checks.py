@@ -41,7 +41,7 @@ def right_requests_are_taken(ctx, response, case):
 
 def beyond_a_schema(path, body):
     """Whether a request may be refused for what a schema cannot say."""
-    if any(part in path for part in ("/files", "/archive", "/watch")):
+    if any(part in path for part in ("/files", "/archive", "/watch", "/diff")):
         return True  # Paths, globs, expressions, patches, forms and cursors have grammars of their own.
     if not isinstance(body, dict):
         return False

@@ -9,6 +9,8 @@ use workroom_types::Layer;
 const NO_CONTROL: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
 /// Text that others make, or that becomes an argument: anything but what would end it early.
 const NO_NUL: &str = "^[^\\u0000]*$";
+/// The name of a snapshot, or of a moment that needs none.
+const SNAPSHOT: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// A hundred years.
 const LONGEST_SECONDS: u64 = 3_155_760_000;
 /// What a JSON number carries exactly everywhere.
@@ -61,6 +63,13 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
             "kind",
             json!({"pattern": "^[a-z0-9][a-z0-9._-]{0,63}$", "minLength": 1, "maxLength": 64}),
         ),
+        ("TakeSnapshot", "name", json!({"pattern": SNAPSHOT, "maxLength": 64})),
+        ("ResetSession", "to", json!({"pattern": SNAPSHOT, "maxLength": 64})),
+        ("ForkSession", "count", up_to(100)),
+        // With more than one fork, a number follows it.
+        ("ForkSession", "name", json!({"maxLength": 116, "pattern": NO_CONTROL})),
+        ("ForkSession", "from", json!({"pattern": SNAPSHOT, "maxLength": 64})),
+        ("MergeSession", "from", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "name", name),
         ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "expires_in", seconds(1)),
@@ -91,6 +100,7 @@ pub(crate) fn apply(schemas: &mut Value) {
         {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
         {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
     ]);
+    schemas["MergeSession"]["required"] = json!(["from"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();
     let absent = json!({"type": "null"});

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use workroom_types::Snapshot;
 
 /// The layers of a session by their names, the lowest first. Frozen ones may be shared; the top one never is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionStack {
     /// What the session was after it was seeded. Never changes once there is a snapshot or a fork.
@@ -42,22 +42,6 @@ impl SessionStack {
     fn uses(&self) -> HashSet<&str> {
         let own = self.baseline.iter().chain(&self.frozen).chain(&self.fork_base).chain([&self.top]);
         own.map(String::as_str).collect()
-    }
-}
-
-impl Default for SessionStack {
-    fn default() -> SessionStack {
-        SessionStack {
-            baseline: Vec::new(),
-            frozen: Vec::new(),
-            top: String::new(),
-            on: None,
-            baseline_digest: None,
-            family: String::new(),
-            parent: None,
-            parent_at: None,
-            fork_base: Vec::new(),
-        }
     }
 }
 

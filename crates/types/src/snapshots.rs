@@ -98,6 +98,7 @@ pub struct DiffQuery {
     /// A directory that is wholly new is one entry.
     pub collapse: bool,
     /// The most entries; 1,000 unless told, 100,000 at most.
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 100_000))]
     pub limit: Option<u32>,
     /// The whole room, not only the workspace.
     pub root: bool,
