@@ -18,6 +18,7 @@ use crate::state_dir::is_empty_dir;
 use crate::storage;
 use crate::workers::Worker;
 use serde_json::json;
+use std::sync::PoisonError;
 use std::time::Instant;
 use workroom_proto::{Answer, FromWorker, LayerTask, Question};
 use workroom_store::{Change, SessionStack, SnapshotRow};
@@ -101,6 +102,7 @@ impl Actor {
         changes.push(self.save());
         let mut told = self.seen();
         told.state = if had_room { SessionState::Starting } else { told.state };
+        let snapshot = self.snapshot.clone();
         let old = self.room.take();
         let build = async {
             match spec {
@@ -121,6 +123,7 @@ impl Actor {
                         Some(old) => old.end().await,
                         None => None,
                     };
+                    *snapshot.lock().unwrap_or_else(PoisonError::into_inner) = told.clone();
                     tell(told);
                     Ok((sync_ms, root))
                 }
