@@ -193,7 +193,8 @@ pub(crate) struct Merge {
 }
 
 /// Path by path. None where paths alone do not say what is right: one side has deleted a directory that the other has put
-/// something into, or one has changed the permissions of what the other has changed otherwise.
+/// something into or changed the permissions of, or one has changed the permissions of what the other has changed
+/// otherwise.
 pub(crate) fn merge(base: &Tree, ours: &Tree, theirs: &Tree, prefer: MergeSide) -> Option<Merge> {
     let paths: BTreeSet<&String> = base.0.keys().chain(ours.0.keys()).chain(theirs.0.keys()).collect();
     let mut merge = Merge { merged: Tree::default(), conflicts: BTreeSet::new() };
@@ -209,6 +210,11 @@ pub(crate) fn merge(base: &Tree, ours: &Tree, theirs: &Tree, prefer: MergeSide) 
             if let (Some(our), Some(their)) = (our, their)
                 && (mode(our) != was.and_then(mode) || mode(their) != was.and_then(mode))
                 && mode(our) != mode(their)
+            {
+                return None;
+            }
+            // A side that is chosen for a directory is chosen with what is in it.
+            if let (Some(Node::Directory { .. }), None) | (None, Some(Node::Directory { .. })) = (our, their)
             {
                 return None;
             }

@@ -11,8 +11,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use workroom_types::{Problem, ProblemCode};
 
-/// As much as is written at once. Large, because each piece is handed to another thread and back.
+/// As much as is written at once. Large, because each piece is handed to other threads and back.
 const BATCH: usize = 1 << 20;
+
+/// The same of a file that is known to be large by now.
+const LARGE_BATCH: usize = 4 << 20;
+
+/// How much of a file has come when it is.
+const LARGE: u64 = 16 << 20;
 
 /// File systems whose files are the kernel's own: what looks like a regular file there may wait for ever when it is
 /// read, or do something when it is written.
@@ -72,7 +78,7 @@ pub(crate) fn checked(fds: Vec<OwnedFd>, to_write: bool) -> Result<File, Problem
 pub(crate) async fn pour(source: &mut impl Source, file: File) -> Result<Poured, Problem> {
     let file = Arc::new(file);
     let (mut hash, mut bytes) = (Context::new(&SHA256), 0);
-    let (mut batch, mut is_last) = gather(source).await?;
+    let (mut batch, mut is_last) = gather(source, BATCH).await?;
     loop {
         bytes += batch.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let (pieces, sink) = (batch.clone(), file.clone());
@@ -81,7 +87,8 @@ pub(crate) async fn pour(source: &mut impl Source, file: File) -> Result<Poured,
             batch.iter().for_each(|piece| hash.update(piece));
             hash
         });
-        let next = if is_last { None } else { Some(gather(source).await) };
+        let size = if bytes < LARGE { BATCH } else { LARGE_BATCH };
+        let next = if is_last { None } else { Some(gather(source, size).await) };
         match writing.await {
             Ok(written) => written.map_err(|error| unwritten(&error))?,
             Err(_) => return Err(ending()),
@@ -97,9 +104,9 @@ fn ending() -> Problem {
 }
 
 /// Pieces of a batch's size together, and whether they are the last.
-async fn gather(source: &mut impl Source) -> Result<(Vec<Bytes>, bool), Problem> {
+async fn gather(source: &mut impl Source, enough: usize) -> Result<(Vec<Bytes>, bool), Problem> {
     let (mut batch, mut size) = (Vec::new(), 0);
-    while size < BATCH {
+    while size < enough {
         match source.next().await? {
             Some(piece) => {
                 size += piece.len();
