@@ -22,7 +22,7 @@ else
 	$(CARGO) test --workspace --no-fail-fast -- --test-threads=1
 endif
 
-soak: ## The long versions: floods, crowds, hundreds of kills; about ten minutes. WORKROOM_SEED=N repeats a run
+soak: ## The long versions: floods, crowds, hundreds of kills; about half an hour. WORKROOM_SEED=N repeats a run
 	$(CARGO) test -p workroom --tests --no-fail-fast -- --ignored --test-threads=1 --nocapture soak_
 
 bench: ## Side by side with the kernel's floor and with bwrap
