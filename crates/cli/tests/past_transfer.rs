@@ -114,7 +114,6 @@ fn what_is_no_session_is_refused_and_leaves_nothing() {
     });
 }
 
-
 #[test]
 fn a_session_begins_with_a_directory_an_archive_or_a_bundle() {
     for_each_user(async |user| {

@@ -108,7 +108,9 @@ impl Target<'_> {
         Ok(())
     }
 
+    /// Each name by itself: those of one file may have been merged with different things.
     fn take(&mut self, path: &[u8], node: &Node) -> io::Result<()> {
+        let node = &Node { links: 1, ..*node };
         match self.to.node(path)? {
             Some(there) if there.is_dir() && node.is_dir() => {}
             Some(_) => {
