@@ -27,6 +27,9 @@ use workroom_types::{
 /// Raised when a file can no longer be read as the ones before it.
 const FORMAT: u32 = 1;
 
+/// Bytes of a journal that travel with its session: the newest entries.
+const MOST_JOURNAL: usize = 8 << 20;
+
 /// What the host says of a session.
 #[derive(Serialize, Deserialize)]
 struct Word {
@@ -37,6 +40,9 @@ struct Word {
     on: Option<String>,
     snapshots: Vec<SnapshotRow>,
     journal: Vec<JournalEntry>,
+    /// Entries before those, which are too many for one file.
+    #[serde(default)]
+    journal_left_out: usize,
 }
 
 /// A session on its way out.
@@ -74,6 +80,9 @@ impl Engine {
             }
         }
         let hold = shared.hold(layers.clone());
+        let mut journal = self.whole_journal(id).await?;
+        let journal_left_out = too_much_of(&journal);
+        journal.drain(..journal_left_out);
         let word = Word {
             format: FORMAT,
             session: handle.session(),
@@ -81,7 +90,8 @@ impl Engine {
             layers: kept.layers.clone(),
             on: kept.stack.on.clone(),
             snapshots,
-            journal: self.whole_journal(id).await?,
+            journal,
+            journal_left_out,
         };
         let failed = |error: std::io::Error| broken(&error.to_string());
         let word = serde_json::to_vec(&word).map_err(|error| broken(&error.to_string()))?;
@@ -225,7 +235,12 @@ impl Engine {
         for past in &word.journal {
             changes.push(entry(format!("imported.{}", past.kind), json!(past)));
         }
-        changes.push(entry("session.imported".into(), json!({ "from": old.id, "owner": row.session.owner })));
+        changes.push(entry(
+            "session.imported".into(),
+            json!({
+                "from": old.id, "owner": row.session.owner, "journal_left_out": word.journal_left_out,
+            }),
+        ));
         changes.extend(permit.map(|permit| intent(permit, &id)));
         for (layer, new) in &names {
             let moved = std::fs::rename(from.join(layer), shared.layer_dir(new));
@@ -243,6 +258,17 @@ impl Engine {
         shared.metrics.sessions_created.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(row.session)
     }
+}
+
+/// How many of the oldest entries do not fit.
+fn too_much_of(journal: &[JournalEntry]) -> usize {
+    let mut bytes = 0;
+    let size = |entry: &JournalEntry| serde_json::to_vec(entry).map_or(0, |text| text.len() + 1);
+    let fits = journal.iter().rev().take_while(|entry| {
+        bytes += size(entry);
+        bytes <= MOST_JOURNAL
+    });
+    journal.len() - fits.count()
 }
 
 fn read_word(word: &[u8]) -> Result<Word, Problem> {

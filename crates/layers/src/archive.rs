@@ -190,6 +190,18 @@ impl<R: Read> Reader<R> {
         Ok(Some(entry))
     }
 
+    /// To be called after the last entry: whether the file comes to its own end, undamaged, with nothing behind it.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        let mut buffer = [0; 8192];
+        loop {
+            match self.from.read(&mut buffer)? {
+                0 => return Ok(()),
+                count if buffer[..count].iter().all(|byte| *byte == 0) => {}
+                _ => return Err(refused("something follows its end")),
+            }
+        }
+    }
+
     fn skip_padding(&mut self) -> io::Result<()> {
         let mut rest = [0; BLOCK];
         let length = std::mem::take(&mut self.padding);

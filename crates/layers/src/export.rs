@@ -21,7 +21,7 @@ pub(crate) const SOCKET: &[u8] = b"WORKROOM.socket";
 pub(crate) const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 pub(crate) const REAL_SIZE: &[u8] = b"GNU.sparse.realsize";
 /// The host's word of a file, which travels in a message.
-pub(crate) const LARGEST_WORD: u64 = 4 << 20;
+pub(crate) const LARGEST_WORD: u64 = 16 << 20;
 const LEVEL: i32 = 3;
 
 /// `beside`: the host's word, and where the file goes.
@@ -30,10 +30,12 @@ pub(crate) fn export(layers: Vec<(String, Tree)>, beside: Vec<OwnedFd>, as_root:
         return Err(io::Error::other("an export comes with a word and a pipe"));
     };
     let mut out = zstd::stream::write::Encoder::new(File::from(file), LEVEL)?;
+    // A bit that turns on the way is found out.
+    out.include_checksum(true)?;
     let mut content = Vec::new();
     File::from(word).take(LARGEST_WORD + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_WORD {
-        return Err(io::Error::other(Problem::invalid("the word of an export is longer than 4 MiB", "")));
+        return Err(io::Error::other(Problem::invalid("the word of an export is longer than 16 MiB", "")));
     }
     write_entry(&mut out, &Entry { size: content.len() as u64, ..Entry::new(b"word".to_vec(), Kind::File) })?;
     out.write_all(&content)?;

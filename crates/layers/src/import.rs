@@ -112,6 +112,7 @@ impl Importer {
             layer.add(entry, &mut reader, as_root)?;
         }
         self.finish()?;
+        reader.finish()?;
         Ok(word)
     }
 

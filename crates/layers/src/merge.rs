@@ -40,6 +40,12 @@ pub(crate) enum Step {
     },
 }
 
+impl Step {
+    pub(crate) fn alters(&self) -> bool {
+        matches!(self, Step::Mode(_) | Step::Write { .. })
+    }
+}
+
 /// More lines than this are not merged: what hardly has a line in common takes time by their square.
 const MOST_LINES: usize = 50_000;
 /// Bytes of the changes, and of the conflicts, in one answer, which has to fit into a message.

@@ -8,6 +8,7 @@ use crate::stack::Workshop;
 use crate::walk::{Node, Tree, Waiting, join, names, node_at, split};
 use crate::xattrs::{Carry, Flavour};
 use rustix::fs::{AtFlags, Mode, OFlags, chmodat, fchmod, openat, unlinkat};
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) fn apply(
         theirs,
         copier: Copier::new(Carry::Seen, workshop.as_root),
         directories: Vec::new(),
+        altered: steps.iter().filter(|(_, step)| step.alters()).map(|(path, _)| path.clone()).collect(),
     };
     for (path, step) in steps {
         target.step(&path, step)?;
@@ -46,6 +48,8 @@ struct Target<'a> {
     copier: Copier,
     /// Made here, to be given what theirs have when all is in them.
     directories: Vec<(Vec<u8>, Node)>,
+    /// Files that get other permissions, or another content, than theirs.
+    altered: HashSet<Vec<u8>>,
 }
 
 impl Target<'_> {
@@ -108,9 +112,10 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Each name by itself: those of one file may have been merged with different things.
     fn take(&mut self, path: &[u8], node: &Node) -> io::Result<()> {
-        let node = &Node { links: 1, ..*node };
+        // A name that is merged with something else is no longer one of the same file.
+        let links = if self.altered.contains(path) { 1 } else { node.links };
+        let node = &Node { links, ..*node };
         match self.to.node(path)? {
             Some(there) if there.is_dir() && node.is_dir() => {}
             Some(_) => {
