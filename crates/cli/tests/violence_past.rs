@@ -1,4 +1,4 @@
-//! `kill -9` of the host in the middle of a snapshot, a fork, a reset, a merge: the old files or the new ones, never a
+//! `kill -9` of the host in the middle of a snapshot, a fork, a reset, a merge, an import: the old files or the new ones, never a
 //! mixture, and nothing left.
 
 mod violence;
@@ -34,6 +34,7 @@ enum Deed {
     Reset,
     Fork,
     Merge,
+    Import,
 }
 
 /// Files that all say the same: a mixture says two things.
@@ -56,8 +57,9 @@ fn kill_in_the_middle(user: &User, kills: u64) {
         at(&server).says(&write_all("base")).await;
         server.client().set_baseline(&id).await.expect("a baseline");
         for number in 0..kills {
-            let deed = [Deed::Snapshot, Deed::BusySnapshot, Deed::Reset, Deed::Fork, Deed::Merge]
-                [dice.below(5) as usize];
+            let deed =
+                [Deed::Snapshot, Deed::BusySnapshot, Deed::Reset, Deed::Fork, Deed::Merge, Deed::Import]
+                    [dice.below(6) as usize];
             println!("{number}: {deed:?}");
             one(&mut server, &id, deed, number, &mut dice).await;
         }
@@ -87,11 +89,19 @@ async fn one(server: &mut Server<'_>, id: &str, deed: Deed, number: u64, dice: &
         }
         _ => None,
     };
+    let mut file = Vec::new();
+    if deed == Deed::Import {
+        let mut export = session.client().export_session(id).await.expect("a file");
+        while let Some(piece) = export.next().await.expect("whole") {
+            file.extend_from_slice(&piece);
+        }
+    }
     if deed == Deed::BusySnapshot {
         session.says("sleep 1000 >/dev/null 2>&1 &").await;
     }
     let name = format!("s-{number}");
-    let under_way = tokio::spawn(perform(server.client(), id.to_owned(), deed, name.clone(), fork.clone()));
+    let under_way =
+        tokio::spawn(perform(server.client(), id.to_owned(), (deed, name.clone()), fork.clone(), file));
     let longest = if deed == Deed::Merge { 60 } else { 25 };
     tokio::time::sleep(dice.moment(longest)).await;
     server.kill();
@@ -120,12 +130,13 @@ async fn one(server: &mut Server<'_>, id: &str, deed: Deed, number: u64, dice: &
             let is_new = found == says("base");
             assert!(is_new || (!acknowledged && found == says(&old)), "{acknowledged}: {found}");
         }
-        Deed::Fork => {
+        Deed::Fork | Deed::Import => {
             assert_eq!(found, says(&old));
             let forks: Vec<String> =
                 sessions(&client).await.into_iter().filter(|known| known != id).collect();
-            assert!(forks.is_empty() || forks.len() == 3, "all or none: {forks:?}");
-            assert!(forks.len() == 3 || !acknowledged);
+            let all = if deed == Deed::Fork { 3 } else { 1 };
+            assert!(forks.is_empty() || forks.len() == all, "all or none: {forks:?}");
+            assert!(forks.len() == all || !acknowledged);
             for fork in forks {
                 let fork = TestSession::new(client.clone(), fork);
                 assert_eq!(fork.says(WORDS).await, says(&old));
@@ -146,9 +157,9 @@ async fn one(server: &mut Server<'_>, id: &str, deed: Deed, number: u64, dice: &
 async fn perform(
     client: Client,
     id: String,
-    deed: Deed,
-    name: String,
+    (deed, name): (Deed, String),
     fork: Option<String>,
+    file: Vec<u8>,
 ) -> Result<(), ClientError> {
     match deed {
         Deed::Snapshot | Deed::BusySnapshot => {
@@ -163,5 +174,6 @@ async fn perform(
             let request = MergeSession { from: fork.unwrap_or_default(), ..MergeSession::default() };
             client.merge(&id, &request).await.map(drop)
         }
+        Deed::Import => client.import_session(file.into()).await.map(drop),
     }
 }

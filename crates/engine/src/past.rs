@@ -12,8 +12,8 @@ use workroom_proto::{DiffRule, FromWorker, LayerTask};
 use workroom_store::SessionStack;
 use workroom_types::{
     BASELINE, Caller, CreateToken, Diff, DiffQuery, Digest, Fork, ForkSession, Forks, Garbage, Lineage,
-    LineageNode, MergeSession, Merged, NOW, Problem, ProblemCode, ResetSession, RoomPath, Scope, Session,
-    Snapshot, SnapshotList, TakeSnapshot, Timestamp, TokenScope, WORKSPACE,
+    LineageNode, MergeSession, Merged, NOW, Problem, ProblemCode, ResetSession, RoomPath, Session, Snapshot,
+    SnapshotList, TakeSnapshot, Timestamp, TokenScope, WORKSPACE,
 };
 
 const MOST_FORKS: u32 = 100;
@@ -136,13 +136,7 @@ impl Engine {
         if !(1..=MOST_FORKS).contains(&count) {
             return Err(Problem::invalid(format!("count {count} is outside 1 to {MOST_FORKS}"), ""));
         }
-        if matches!(caller.scope, Scope::Session { .. }) {
-            return Err(Problem::new(
-                ProblemCode::Forbidden,
-                "a token of one session may not make others",
-                "fork with the owner's token",
-            ));
-        }
+        sessions::acting_for(caller, None)?;
         let source = handle.session();
         let mut rows = Vec::new();
         for number in 1..=count {
@@ -357,7 +351,7 @@ impl Engine {
 
     pub async fn lineage(&self, caller: &Caller, id: &str) -> Result<Lineage, Problem> {
         let shared = &self.shared;
-        let session = sessions::get(shared, caller, id).await?;
+        sessions::get(shared, caller, id).await?;
         let stack = shared.stack_of(id).await?;
         let mut family = shared.store.family(&stack.family).await.map_err(storage)?;
         if family.is_empty() {
@@ -376,7 +370,6 @@ impl Engine {
                 snapshots: snapshots.into_iter().map(|row| row.snapshot.name).collect(),
             });
         }
-        debug_assert!(nodes.iter().any(|node| node.session == session.id));
         nodes.sort_by(|a, b| (a.created, &a.session).cmp(&(b.created, &b.session)));
         Ok(Lineage { nodes })
     }

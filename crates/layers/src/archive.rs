@@ -45,7 +45,7 @@ pub(crate) struct Entry {
     /// Of links.
     pub(crate) target: Vec<u8>,
     /// More records, by their keys.
-    pub(crate) more: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) more: Vec<Record>,
 }
 
 impl Entry {
@@ -122,7 +122,7 @@ fn add_record(record: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     record.push(b'\n');
 }
 
-#[allow(clippy::too_many_arguments)]
+#[expect(clippy::too_many_arguments, reason = "a header has these fields")]
 fn header(
     name: &[u8],
     flag: u8,
@@ -154,6 +154,9 @@ fn header(
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     block
 }
+
+/// A name and a value.
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// Reads what [`write_entry`] writes.
 pub(crate) struct Reader<R> {
@@ -270,8 +273,7 @@ fn read_entry(block: &[u8; BLOCK], record: &[u8]) -> io::Result<Entry> {
     Ok(entry)
 }
 
-#[allow(clippy::type_complexity)]
-fn records(mut record: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn records(mut record: &[u8]) -> io::Result<Vec<Record>> {
     let broken = || refused("a record is damaged");
     let mut found = Vec::new();
     while !record.is_empty() {

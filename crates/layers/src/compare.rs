@@ -53,6 +53,9 @@ enum By {
     Views,
 }
 
+/// What is on each side, and how to go on below it if that is a directory anywhere.
+type Found = (Option<Node>, Option<Node>, Option<Place>);
+
 impl Sides {
     pub(crate) fn new(workshop: &Workshop, from: &[PathBuf], to: &[PathBuf]) -> io::Result<Sides> {
         let common = from.iter().zip(to).take_while(|(a, b)| a == b).count();
@@ -133,13 +136,7 @@ impl Sides {
     }
 
     /// What an entry is on each side and, if it is a directory anywhere, how to go on below it.
-    #[allow(clippy::type_complexity)]
-    fn look(
-        &mut self,
-        place: &Place,
-        path: &[u8],
-        name: &CString,
-    ) -> io::Result<Option<(Option<Node>, Option<Node>, Option<Place>)>> {
+    fn look(&mut self, place: &Place, path: &[u8], name: &CString) -> io::Result<Option<Found>> {
         let seen = |tree: &mut Tree, is_there: bool| -> io::Result<Option<Node>> {
             match is_there.then(|| tree.dir(path)).map(unless_gone).transpose()?.flatten() {
                 Some(dir) => node_at(dir.as_fd(), name.as_c_str()),

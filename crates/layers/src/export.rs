@@ -3,7 +3,7 @@
 //! Ids are those that the room sees. What is the overlay's own is kept under names of its own, so that a host of the other
 //! kind can read it: `WORKROOM.opaque`, `WORKROOM.redirect`, `WORKROOM.socket`. Holes are kept as GNU tar keeps them.
 
-use crate::archive::{Entry, Kind, write_end, write_entry, write_padding};
+use crate::archive::{Entry, Kind, Record, write_end, write_entry, write_padding};
 use crate::compare::fill;
 use crate::copy::next_data;
 use crate::walk::{Node, Tree, Waiting, join, names, node_at, open_file};
@@ -175,8 +175,7 @@ impl<W: Write> Exporter<'_, W> {
         Ok(())
     }
 
-    #[allow(clippy::type_complexity)]
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Vec<Record>> {
         let mut found = Vec::new();
         for name in xattrs::list(file)? {
             let key = match Flavour::of(self.as_root).meaning(&name) {

@@ -263,19 +263,11 @@ pub(crate) struct SessionPath {
     id: String,
 }
 
-/// A snapshot, in a path.
+/// A snapshot, in a session's path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct SnapshotPath {
-    /// The session's id.
-    #[param(
-        pattern = "^[a-z0-9-]{1,64}$",
-        min_length = 1,
-        max_length = 64,
-        example = "20260131-120000-0a1b2c3d"
-    )]
-    id: String,
     /// The snapshot's name.
     #[param(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -286,19 +278,11 @@ pub(crate) struct SnapshotPath {
     name: String,
 }
 
-/// A private file, in a path.
+/// A private file, in a session's path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct PrivatePath {
-    /// The session's id.
-    #[param(
-        pattern = "^[a-z0-9-]{1,64}$",
-        min_length = 1,
-        max_length = 64,
-        example = "20260131-120000-0a1b2c3d"
-    )]
-    id: String,
     /// The file's name.
     #[param(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$",
@@ -309,19 +293,11 @@ pub(crate) struct PrivatePath {
     name: String,
 }
 
-/// A file of a room, in a path.
+/// A file of a room, in a session's path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct FileParams {
-    /// The session's id.
-    #[param(
-        pattern = "^[a-z0-9-]{1,64}$",
-        min_length = 1,
-        max_length = 64,
-        example = "20260131-120000-0a1b2c3d"
-    )]
-    id: String,
     /// The file's path, relative to the workspace; slashes in it are slashes of the URL. Any byte can be written as
     /// `%ff`, or as `\\xff`.
     #[param(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._ -]{0,99}$", min_length = 1, example = "src/main.rs")]

@@ -61,6 +61,7 @@ pub(crate) async fn list(call: Call) -> Answer {
     tag = "files",
     operation_id = "read_file",
     params(
+        SessionPath,
         FileParams,
         ReadFile,
         ("Range" = Option<String>, Header, description = "One range of bytes; more than one are passed over."),
@@ -120,6 +121,7 @@ pub(crate) async fn read(call: Call) -> Answer {
     tag = "files",
     operation_id = "write_file",
     params(
+        SessionPath,
         FileParams,
         WriteParams,
         ("If-Match" = Option<String>, Header, description = "The etag that the file must have; `*`: that there is one."),
@@ -200,6 +202,7 @@ fn if_none(call: &Call) -> Result<bool, Problem> {
     tag = "files",
     operation_id = "delete_file",
     params(
+        SessionPath,
         FileParams,
         ("recursive" = Option<bool>, Query, description = "Also a directory that is not empty."),
         RootParam,

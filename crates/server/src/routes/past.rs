@@ -65,7 +65,7 @@ pub(crate) async fn list(call: Call) -> Answer {
     path = "/v1/sessions/{id}/snapshots/{name}",
     tag = "past",
     operation_id = "delete_snapshot",
-    params(SnapshotPath),
+    params(SessionPath, SnapshotPath),
     responses((status = 204, description = "It is gone")),
 )]
 pub(crate) async fn delete(call: Call) -> Answer {

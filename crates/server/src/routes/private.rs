@@ -30,7 +30,7 @@ pub(crate) async fn list(call: Call) -> Answer {
     path = "/v1/sessions/{id}/private/{name}",
     tag = "private files",
     operation_id = "read_private_file",
-    params(PrivatePath),
+    params(SessionPath, PrivatePath),
     responses((status = 200, description = "What it holds", body = Vec<u8>, content_type = "application/octet-stream")),
 )]
 pub(crate) async fn read(call: Call) -> Answer {
@@ -48,7 +48,7 @@ pub(crate) async fn read(call: Call) -> Answer {
     path = "/v1/sessions/{id}/private/{name}",
     tag = "private files",
     operation_id = "write_private_file",
-    params(PrivatePath),
+    params(SessionPath, PrivatePath),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 204, description = "It is written, durably")),
 )]
@@ -74,7 +74,7 @@ pub(crate) async fn write(mut call: Call) -> Answer {
     path = "/v1/sessions/{id}/private/{name}",
     tag = "private files",
     operation_id = "delete_private_file",
-    params(PrivatePath),
+    params(SessionPath, PrivatePath),
     responses((status = 204, description = "It is gone")),
 )]
 pub(crate) async fn delete(call: Call) -> Answer {
