@@ -222,7 +222,7 @@ impl Relay<'_> {
                 self.stop_listening();
             }
             // What only durable rooms say.
-            Ok((FromGuest::Finished { .. } | FromGuest::Answer { .. }, _)) => {}
+            Ok((FromGuest::Finished { .. } | FromGuest::Answer { .. } | FromGuest::Spawned { .. }, _)) => {}
             Err(_) if self.ended.timed_out => self.stop_listening(),
             Err(error) => return Err(error),
         }

@@ -26,7 +26,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     perform(options.json, async |client| {
         let id = which::session(&client, &options.id).await?;
         let session = client.session(&id).await?;
-        let processes = if options.processes { Some(client.processes(&id).await?.processes) } else { None };
+        let processes = if options.processes { Some(client.processes(&id).await?.in_room) } else { None };
         if options.json {
             print_json(&session, processes)?;
         } else {

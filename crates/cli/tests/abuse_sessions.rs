@@ -113,7 +113,7 @@ fn what_was_refused_before_it_began_can_be_tried_again_under_its_key() {
             tokio::spawn(async move { client.exec(&id, &command(json!({"argv": ["sleep", "600"]}))).await });
         eventually(async || {
             let runs = server.http().get(&session.path("/processes")).await.expect(200);
-            if runs["processes"].as_array().is_some_and(|all| !all.is_empty()) {
+            if runs["in_room"].as_array().is_some_and(|all| !all.is_empty()) {
                 Ok(())
             } else {
                 Err(runs.to_string())
@@ -298,7 +298,7 @@ fn a_list_of_very_many_long_names_does_not_cost_the_room_its_line() {
         let many = session.sh("/opt/tools/crowd $(printf 'x%.0s' {1..2000})").await;
         assert_eq!(many.exit_code, 0, "{many:?}");
         let listed = server.http().get(&session.path("/processes")).await.expect(200);
-        assert!(listed["processes"].as_array().is_some_and(|all| all.len() > 500), "not even a part of it");
+        assert!(listed["in_room"].as_array().is_some_and(|all| all.len() > 500), "not even a part of it");
         assert_eq!(session.says("echo here").await, "here\n");
     });
 }
@@ -308,11 +308,11 @@ async fn expect_only(session: &TestSession, spared: &str) {
     eventually(async || {
         let listed = session.client().processes(&session.id).await.map_err(|error| error.to_string())?;
         let left: Vec<_> =
-            listed.processes.iter().filter(|one| one.state != "Z" && one.command != spared).collect();
+            listed.in_room.iter().filter(|one| one.state != "Z" && one.command != spared).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-    let processes = session.client().processes(&session.id).await.expect("a list").processes;
+    let processes = session.client().processes(&session.id).await.expect("a list").in_room;
     assert!(processes.iter().any(|one| one.command == spared), "the neighbour goes on: {processes:?}");
 }
 

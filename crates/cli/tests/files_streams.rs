@@ -221,7 +221,7 @@ fn many_calls_share_few_clerks_and_an_idle_room_has_none() {
         assert!((1..=8).contains(&clerks(&server).len()), "{:?}", clerks(&server));
         assert_eq!(session.says("ls | wc -l").await.trim(), "64");
         let listed = within("processes", server.client().processes(&session.id)).await.expect("listed");
-        assert!(listed.processes.is_empty(), "clerks are none of the room's own: {listed:?}");
+        assert!(listed.in_room.is_empty(), "clerks are none of the room's own: {listed:?}");
         eventually(async || match clerks(&server).len() {
             0 => Ok(()),
             left => Err(format!("{left} clerks are left")),

@@ -134,7 +134,7 @@ fn root_of_the_room_is_there_where_the_server_is_root() {
 }
 
 async fn running(session: &TestSession) -> Vec<String> {
-    let list = session.client().processes(&session.id).await.expect("a list").processes;
+    let list = session.client().processes(&session.id).await.expect("a list").in_room;
     list.into_iter().filter(|process| process.state != "Z").map(|process| process.command).collect()
 }
 
@@ -170,7 +170,7 @@ fn what_a_command_leaves_running_is_listed_and_holds_nobody_up() {
         assert_eq!(session.says("sleep 1001 & echo left").await, "left\n");
         // Its shell has gone on before it became what it is now.
         let sleeper = async || {
-            let list = session.client().processes(&session.id).await.expect("a list").processes;
+            let list = session.client().processes(&session.id).await.expect("a list").in_room;
             list.into_iter()
                 .find(|process| process.command == "sleep 1001")
                 .ok_or("it is not listed".to_owned())

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
+use hyper::upgrade::Upgraded;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -242,6 +243,26 @@ impl Client {
             return Ok(answer);
         }
         Err(problem(&call.name(), answer.status, &answer.body))
+    }
+
+    /// The connection itself, once the server has agreed that it is something else from here on.
+    pub(crate) async fn upgrade(&self, call: &Call) -> Result<Upgraded, ClientError> {
+        let Ready { mut sender, .. } = self.pool.fresh().await?;
+        let request = call.request(self.pool.endpoint(), self.token.as_deref())?;
+        let broke = |why: String| {
+            ClientError::Transport(format!(
+                "the connection to {} broke before {} was answered: {why}; ask again",
+                self.pool.endpoint(),
+                call.name()
+            ))
+        };
+        let response = sender.send_request(request).await.map_err(|error| broke(root_cause(&error)))?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return hyper::upgrade::on(response).await.map_err(|error| broke(root_cause(&error)));
+        }
+        let status = response.status();
+        let body = self.whole(Opened { response, sender }, call).await;
+        Err(problem(&call.name(), status, &body.map(|answer| answer.body).unwrap_or_default()))
     }
 
     /// Sends the request and waits for the head of its answer.

@@ -126,7 +126,7 @@ where
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // It ends with the connection; what went wrong is told to whoever waits for an answer on it.
     tokio::spawn(async move {
-        let _ = connection.await;
+        let _ = connection.with_upgrades().await;
     });
     Ok(sender)
 }

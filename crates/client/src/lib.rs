@@ -24,11 +24,13 @@ mod exec;
 mod files;
 mod past;
 mod private;
+mod processes;
 mod server;
 mod sessions;
 mod sse;
 mod tokens;
 mod url;
+mod websocket;
 
 pub use body::Upload;
 pub use call::Client;
@@ -39,6 +41,7 @@ pub use error::ClientError;
 pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
+pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
 

@@ -6,9 +6,7 @@ use crate::{ClientError, types};
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 use std::time::Duration;
-use types::{
-    CreateSession, ListSessions, ProcessList, ResolveSession, Resolved, Session, SessionPage, UpdateSession,
-};
+use types::{CreateSession, ListSessions, ResolveSession, Resolved, Session, SessionPage, UpdateSession};
 
 /// What is wanted of a session's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,11 +105,6 @@ impl Client {
 
     pub async fn resume(&self, id: &str) -> Result<Session, ClientError> {
         self.act(id, Action::Resume, None).await
-    }
-
-    /// What runs in its room now.
-    pub async fn processes(&self, id: &str) -> Result<ProcessList, ClientError> {
-        self.value(&Call::get(format!("{}/processes", session_path(id)))).await
     }
 }
 

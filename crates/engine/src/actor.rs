@@ -4,6 +4,7 @@ mod commands;
 mod expiry;
 mod life;
 mod past;
+mod processes;
 mod relatives;
 mod squash;
 
@@ -15,7 +16,9 @@ pub(crate) use squash::Squashed;
 use crate::admission::Place;
 use crate::exec::{ExecPlan, Finished, Memo};
 use crate::files::clerks::Clerks;
-use crate::room::Room;
+use crate::processes::entry::Entry;
+use crate::processes::plan::SpawnPlan;
+use crate::room::{Room, gone};
 use crate::shared::Shared;
 use crate::{IdempotencyKey, Verb};
 use serde_json::Value;
@@ -25,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use workroom_proto::SpoolReader;
+use workroom_proto::{Answer, Question, SpoolReader, ToGuest};
 use workroom_store::{Change, SessionRow, SessionStack};
 use workroom_types::{
     Merged, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot, Timestamp, UpdateSession,
@@ -60,8 +63,40 @@ pub(crate) enum Ask {
         actor: String,
         reply: Reply<()>,
     },
-    Processes {
+    /// What is in its room now.
+    InRoom {
         reply: Reply<Vec<ProcessInfo>>,
+    },
+    Spawn {
+        plan: Box<SpawnPlan>,
+        reply: Reply<Arc<Entry>>,
+    },
+    /// The process table.
+    Processes {
+        reply: Reply<Vec<Arc<Entry>>>,
+    },
+    Process {
+        id: String,
+        reply: Reply<Arc<Entry>>,
+    },
+    /// Writes down what has changed of a process.
+    KeepProcess {
+        entry: Arc<Entry>,
+        reply: Reply<()>,
+    },
+    RemoveProcess {
+        id: String,
+        actor: String,
+        reply: Reply<()>,
+    },
+    /// A question for the guest of its room, if there is one.
+    Guest {
+        question: Question,
+        reply: Reply<(Answer, Vec<OwnedFd>)>,
+    },
+    TellGuest {
+        message: ToGuest,
+        reply: Reply<()>,
     },
     Snapshot {
         name: String,
@@ -173,6 +208,7 @@ pub(crate) struct Actor {
     clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
     commands: HashMap<u32, Waiter>,
+    table: processes::Table,
     next_command: u32,
     next_request: u32,
     /// Commands whose end is known here and still kept by the guest; some for a while longer.
@@ -213,6 +249,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         clerks: None,
         place: None,
         commands: HashMap::new(),
+        table: processes::Table::default(),
         next_command: 1,
         next_request: 1,
         to_forget: Vec::new(),
@@ -315,9 +352,37 @@ impl Actor {
                 let done = Box::pin(self.delete(&actor)).await;
                 let _ = reply.send(done);
             }
-            Ask::Processes { reply } => {
-                let listed = Box::pin(self.processes()).await;
+            Ask::InRoom { reply } => {
+                let listed = Box::pin(self.in_room()).await;
                 let _ = reply.send(listed);
+            }
+            Ask::Spawn { plan, reply } => Box::pin(self.spawn_process(*plan, reply)).await,
+            Ask::Processes { reply } => {
+                let listed = Box::pin(self.all_processes()).await;
+                let _ = reply.send(listed);
+            }
+            Ask::Process { id, reply } => {
+                let found = Box::pin(self.process(&id)).await;
+                let _ = reply.send(found);
+            }
+            Ask::KeepProcess { entry, reply } => {
+                Box::pin(self.record(&entry)).await;
+                let _ = reply.send(Ok(()));
+            }
+            Ask::RemoveProcess { id, actor, reply } => {
+                let done = Box::pin(self.remove_process(&id, &actor)).await;
+                let _ = reply.send(done);
+            }
+            Ask::Guest { question, reply } => {
+                let answered = Box::pin(self.ask(question)).await;
+                let _ = reply.send(answered);
+            }
+            Ask::TellGuest { message, reply } => {
+                let told = match &self.room {
+                    Some(room) => room.send(&message, &[]).await,
+                    None => Err(gone("the session has no room")),
+                };
+                let _ = reply.send(told);
             }
             Ask::Snapshot { name, actor, copying, intent, reply } => {
                 let done = Box::pin(self.snapshot((&name, &actor), copying, intent)).await;

@@ -10,6 +10,7 @@ pub struct EngineConfig {
     pub state: PathBuf,
     pub quotas: Quotas,
     pub exec: ExecDefaults,
+    pub processes: ProcessLimits,
     /// What a session gets where its creator says nothing.
     pub policy: Policy,
     /// Host paths that every room sees read-only: source, place in the room.
@@ -40,6 +41,31 @@ pub struct ExecDefaults {
     pub concurrent: u64,
 }
 
+/// What a session's process table may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// Processes that run at once in one session.
+    pub running: u64,
+    /// Bytes of output that are kept of a process that says nothing of it, and the most that one may ask for.
+    pub output: u64,
+    pub largest_output: u64,
+    /// Ended processes whose record and output are kept, and the bytes of output of all of them.
+    pub ended: usize,
+    pub ended_output: u64,
+}
+
+impl Default for ProcessLimits {
+    fn default() -> ProcessLimits {
+        ProcessLimits {
+            running: 2048,
+            output: 16 << 20,
+            largest_output: 1 << 30,
+            ended: 2000,
+            ended_output: 1 << 30,
+        }
+    }
+}
+
 impl EngineConfig {
     /// Sized for a machine with this much memory.
     pub fn for_machine(state: PathBuf, memory: u64) -> EngineConfig {
@@ -61,6 +87,7 @@ impl EngineConfig {
                 largest_output: 64 << 20,
                 concurrent: 256,
             },
+            processes: ProcessLimits::default(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
             mounts: Vec::new(),
         }

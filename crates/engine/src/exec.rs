@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -81,32 +82,15 @@ pub(crate) fn plan(
     actor: &str,
     live: bool,
 ) -> Result<ExecPlan, Problem> {
-    let text = match (&request.command, &request.argv) {
-        (Some(command), _) => command.clone(),
-        (None, Some(argv)) => argv.join(" "),
-        (None, None) => String::new(),
+    let words = Words {
+        command: request.command,
+        argv: request.argv,
+        login: request.login == Some(true),
+        cwd: request.cwd,
+        env: request.env,
+        user: request.user,
     };
-    let argv = arguments(&request, machine)?;
-    let user = request.user.unwrap_or_default();
-    if user == RoomUser::Root && !machine.is_root {
-        return Err(Problem::invalid(
-            "user root is not there: without privileges a room has one user, agent",
-            "leave `user` out, or run the server as root",
-        ));
-    }
-    let cwd = request.cwd.unwrap_or_else(|| "/workspace".into());
-    if !cwd.starts_with('/') || cwd.len() > 4096 || cwd.contains('\0') {
-        return Err(Problem::invalid(
-            format!("the working directory \"{}\" is not an absolute path", cwd.escape_default()),
-            "name a directory of the room, such as /workspace",
-        ));
-    }
-    let mut env = base_environment(user);
-    for (name, value) in request.env {
-        validate::variable(&name, &value)?;
-        env.retain(|(known, _)| *known != name);
-        env.push((name, value));
-    }
+    let (spec, text) = words.spec(machine)?;
     let timeout = request.timeout_ms.map_or(defaults.timeout, Duration::from_millis);
     if timeout.is_zero() || timeout > defaults.longest_timeout {
         return Err(Problem::invalid(
@@ -130,49 +114,97 @@ pub(crate) fn plan(
     let (head, tail) = (max_output / 2, max_output - max_output / 2);
     let ring = if live { tail.max(LEAST_LIVE_RING) } else { tail };
     let encoding = request.encoding.unwrap_or_default();
-    let text = shorten(&text, MOST_TEXT);
     let memo = Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None };
-    let spec = CommandSpec {
-        argv,
-        env: env.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
-        cwd: cwd.into_bytes(),
-        user,
-        terminal: None,
-    };
     Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, memo })
 }
 
-fn arguments(request: &ExecRequest, machine: Machine) -> Result<Vec<Vec<u8>>, Problem> {
-    let argv: Vec<String> = match (&request.command, &request.argv) {
-        (Some(command), None) => {
-            let shell = if machine.has_bash { "/bin/bash" } else { "/bin/sh" };
-            let how = if request.login == Some(true) { "-lc" } else { "-c" };
-            vec![shell.into(), how.into(), command.clone()]
+/// What a caller says of a command, whatever it is run as.
+#[derive(Default)]
+pub(crate) struct Words {
+    pub(crate) command: Option<String>,
+    pub(crate) argv: Option<Vec<String>>,
+    pub(crate) login: bool,
+    pub(crate) cwd: Option<String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) user: Option<RoomUser>,
+}
+
+impl Words {
+    /// What a room is told, and what a journal keeps of it.
+    pub(crate) fn spec(self, machine: Machine) -> Result<(CommandSpec, String), Problem> {
+        let text = match (&self.command, &self.argv) {
+            (Some(command), _) => command.clone(),
+            (None, Some(argv)) => argv.join(" "),
+            (None, None) => String::new(),
+        };
+        let argv = self.arguments(machine)?;
+        let user = self.user.unwrap_or_default();
+        if user == RoomUser::Root && !machine.is_root {
+            return Err(Problem::invalid(
+                "user root is not there: without privileges a room has one user, agent",
+                "leave `user` out, or run the server as root",
+            ));
         }
-        (None, Some(argv)) if !argv.is_empty() => argv.clone(),
-        (None, Some(_)) => return Err(Problem::invalid("argv is empty", "its first entry is the program")),
-        (None, None) => {
-            return Err(Problem::invalid("there is neither a command nor an argv", "give one of the two"));
+        let cwd = self.cwd.unwrap_or_else(|| "/workspace".into());
+        if !cwd.starts_with('/') || cwd.len() > 4096 || cwd.contains('\0') {
+            return Err(Problem::invalid(
+                format!("the working directory \"{}\" is not an absolute path", cwd.escape_default()),
+                "name a directory of the room, such as /workspace",
+            ));
         }
-        (Some(_), Some(_)) => {
-            return Err(Problem::invalid("there are both a command and an argv", "give one of the two"));
+        let mut env = base_environment(user);
+        for (name, value) in self.env {
+            validate::variable(&name, &value)?;
+            env.retain(|(known, _)| *known != name);
+            env.push((name, value));
         }
-    };
-    if argv.iter().any(|argument| argument.contains('\0')) {
-        return Err(Problem::invalid("a command cannot contain a NUL character", ""));
+        let spec = CommandSpec {
+            argv,
+            env: env.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect(),
+            cwd: cwd.into_bytes(),
+            user,
+            terminal: None,
+        };
+        Ok((spec, shorten(&text, MOST_TEXT)))
     }
-    // One argument may have as many bytes as the kernel takes; all together are bounded by the body's size.
-    if let Some(long) = argv.iter().find(|argument| argument.len() >= 128 << 10) {
-        return Err(Problem::invalid(
-            format!("an argument of {} bytes is more than the kernel takes (131071)", long.len()),
-            "pass it as stdin, or write it to a file first",
-        ));
+
+    fn arguments(&self, machine: Machine) -> Result<Vec<Vec<u8>>, Problem> {
+        let argv: Vec<String> = match (&self.command, &self.argv) {
+            (Some(command), None) => {
+                let shell = if machine.has_bash { "/bin/bash" } else { "/bin/sh" };
+                let how = if self.login { "-lc" } else { "-c" };
+                vec![shell.into(), how.into(), command.clone()]
+            }
+            (None, Some(argv)) if !argv.is_empty() => argv.clone(),
+            (None, Some(_)) => {
+                return Err(Problem::invalid("argv is empty", "its first entry is the program"));
+            }
+            (None, None) => {
+                return Err(Problem::invalid(
+                    "there is neither a command nor an argv",
+                    "give one of the two",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Problem::invalid("there are both a command and an argv", "give one of the two"));
+            }
+        };
+        if argv.iter().any(|argument| argument.contains('\0')) {
+            return Err(Problem::invalid("a command cannot contain a NUL character", ""));
+        }
+        // One argument may have as many bytes as the kernel takes; all together are bounded by the body's size.
+        if let Some(long) = argv.iter().find(|argument| argument.len() >= 128 << 10) {
+            return Err(Problem::invalid(
+                format!("an argument of {} bytes is more than the kernel takes (131071)", long.len()),
+                "pass it as stdin, or write it to a file first",
+            ));
+        }
+        Ok(argv.into_iter().map(String::into_bytes).collect())
     }
-    Ok(argv.into_iter().map(String::into_bytes).collect())
 }
 
 /// A file in memory that holds what the command is to read, and that it cannot change.
-fn stdin(text: String, encoding: Encoding) -> Result<OwnedFd, Problem> {
+pub(crate) fn stdin(text: String, encoding: Encoding) -> Result<OwnedFd, Problem> {
     let data = match encoding {
         Encoding::Text => text.into_bytes(),
         Encoding::Base64 => STANDARD

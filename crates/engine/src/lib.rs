@@ -22,6 +22,7 @@ mod layers;
 mod past;
 mod pipes;
 mod private_files;
+mod processes;
 mod reconcile;
 mod room;
 mod sessions;
@@ -35,10 +36,11 @@ mod workers;
 
 pub use transfer::SessionExport;
 
-pub use config::{EngineConfig, ExecDefaults, Quotas};
+pub use config::{EngineConfig, ExecDefaults, ProcessLimits, Quotas};
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
+pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;
@@ -56,8 +58,8 @@ use workroom_room::Spawner;
 use workroom_store::{Change, Outcome, Store, StoreError};
 use workroom_types::{
     AppendEvent, Caller, Capabilities, CreateSession, CreateToken, ExecRequest, ExecResult, JournalEntry,
-    JournalPage, ListSessions, NewToken, PrivateFiles, Problem, ProblemCode, ProcessList, ResolveSession,
-    Resolved, Session, SessionPage, Timestamp, TokenList, TokenScope, UpdateSession,
+    JournalPage, ListSessions, NewToken, PrivateFiles, Problem, ProblemCode, ResolveSession, Resolved,
+    Session, SessionPage, Timestamp, TokenList, TokenScope, UpdateSession,
 };
 
 /// The server's one way to everything below it. Cheap to clone.
@@ -309,11 +311,6 @@ impl Engine {
             plan.memo.key = Some(permit.key.clone());
         }
         stream::start(&handle, plan).await
-    }
-
-    pub async fn processes(&self, caller: &Caller, id: &str) -> Result<ProcessList, Problem> {
-        let processes = self.ask(caller, id, |reply| Ask::Processes { reply }).await?;
-        Ok(ProcessList { processes })
     }
 
     pub async fn append(

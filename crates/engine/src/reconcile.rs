@@ -110,7 +110,11 @@ fn end_stray(dir: PathBuf) {
 
 /// Files of sessions that are not recorded, or are deleted, go to the trash.
 async fn discard_orphans(shared: &Shared) -> Result<(), Problem> {
-    for entry in std::fs::read_dir(shared.state.private()).into_iter().flatten().flatten() {
+    let mut beside = Vec::new();
+    for dir in [shared.state.private(), shared.state.output()] {
+        beside.extend(std::fs::read_dir(dir).into_iter().flatten().flatten());
+    }
+    for entry in beside {
         let Ok(id) = entry.file_name().into_string() else { continue };
         // One that is being made is not recorded yet, and has an owner.
         if shared.owner_of(&id).is_some() {
@@ -119,7 +123,7 @@ async fn discard_orphans(shared: &Shared) -> Result<(), Problem> {
         let row = shared.store.session(&id).await.map_err(storage)?;
         let wanted = row.is_some_and(|row| row.session.state != SessionState::Deleted);
         if !wanted && shared.owner_of(&id).is_none() {
-            tracing::info!(session = id, "private files without a session: deleting them");
+            tracing::info!(session = id, "files kept beside no session: deleting them");
             shared.discard_private(&id);
         }
     }

@@ -144,11 +144,12 @@ impl Shared {
         self.makers[(hasher.finish() % self.makers.len() as u64) as usize].lock().await
     }
 
-    /// Moves a session's private files out of sight; they are deleted at leisure.
+    /// Moves what is kept beside a session out of sight; it is deleted at leisure.
     pub(crate) fn discard_private(&self, id: &str) {
-        let dir = self.state.private().join(id);
-        if let Err(error) = self.state.discard(&dir, &format!("private-{id}")) {
-            tracing::error!(session = id, %error, "private files of a deleted session stay for now");
+        for (dir, what) in [(self.state.private(), "private"), (self.state.output(), "output")] {
+            if let Err(error) = self.state.discard(&dir.join(id), &format!("{what}-{id}")) {
+                tracing::error!(session = id, %error, what, "files of a deleted session stay for now");
+            }
         }
         self.trash.notify_one();
     }

@@ -7,6 +7,7 @@
 //!    store.db …      the store's own
 //!    layers/NAME/    fs/ and work/: what a session's rooms have written; the first one has the session's name
 //!    private/SESSION/ files kept beside the session
+//!    output/SESSION/ what its processes wrote: a ring for each
 //!    rooms/SESSION-N/ guest.sock: the way to a live room; layer: the name of the one that it writes to
 //!    trash/          what is being deleted
 //! ```
@@ -58,7 +59,7 @@ impl StateDir {
             Err(error) => return Err(failed(error.into())),
         }
         let state = StateDir { root, _lock: lock };
-        for dir in [state.layers(), state.private(), state.rooms(), state.trash()] {
+        for dir in [state.layers(), state.output(), state.private(), state.rooms(), state.trash()] {
             make_dir(&dir).map_err(failed)?;
         }
         Ok(state)
@@ -74,6 +75,11 @@ impl StateDir {
 
     pub(crate) fn private(&self) -> PathBuf {
         self.root.join("private")
+    }
+
+    /// Where the output of a session's processes is kept.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.root.join("output")
     }
 
     pub(crate) fn rooms(&self) -> PathBuf {

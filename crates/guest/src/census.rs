@@ -25,7 +25,7 @@ pub(crate) const FEW_LOOKS: usize = 20;
 
 /// The room's own `/proc`, opened before any command ran.
 pub(crate) struct Census {
-    proc: OwnedFd,
+    pub(crate) proc: OwnedFd,
     page: u64,
 }
 
@@ -83,7 +83,7 @@ impl Census {
     }
 
     /// Everybody but the staff.
-    fn others(&self, staff: &Staff) -> Vec<i32> {
+    pub(crate) fn others(&self, staff: &Staff) -> Vec<i32> {
         let mut pids = self.pids();
         pids.retain(|pid| !staff.has(*pid));
         pids
@@ -238,7 +238,7 @@ impl Census {
     }
 
     /// The beginning of a file of `/proc`, which is all that is needed of any of them.
-    fn read(&self, path: &str) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, path: &str) -> Option<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(self.proc.as_fd(), path, flags, Mode::empty()).ok()?;
         let mut buffer = vec![0; 1024];

@@ -36,7 +36,7 @@ pub(crate) fn launch(
     borrower: &mut Borrower,
     rules: &LaunchRules,
     spec: &CommandSpec,
-    stdio: [BorrowedFd<'_>; 3],
+    stdio: &[BorrowedFd<'_>],
 ) -> Result<Launched, LaunchError> {
     let failed = |stage, errno: i32| LaunchError { stage, errno };
     let invalid = |_| failed(LaunchStage::Execute, Errno::INVAL.raw_os_error());
@@ -78,7 +78,7 @@ struct Image {
 fn become_command(
     rules: &LaunchRules,
     spec: &CommandSpec,
-    stdio: [BorrowedFd<'_>; 3],
+    stdio: &[BorrowedFd<'_>],
     image: &Image,
     label: &mut u64,
 ) -> LaunchError {
@@ -92,14 +92,15 @@ fn become_command(
         } else {
             rustix::process::setpgid(None, None).map_err(os)?;
         }
-        // The stdio descriptors are all above 2: the launcher's own 0, 1 and 2 are /dev/null.
+        // The stdio descriptors are all above 2: the launcher's own 0, 1 and 2 are /dev/null. A fourth is placed when
+        // the others are, so that it does not matter which of them it replaces.
         for (target, source) in stdio.iter().enumerate() {
             place_fd(source.as_raw_fd(), target as i32).map_err(identity)?;
         }
         if spec.terminal.is_some() {
             take_terminal(0).map_err(identity)?;
         }
-        close_from_on_exec(3).map_err(identity)?;
+        close_from_on_exec(stdio.len() as u32).map_err(identity)?;
         let own = Namespaces::NONE
             .and_if(rules.cgroup_namespace, Namespaces::CGROUP)
             .and_if(rules.labels, Namespaces::UTS);

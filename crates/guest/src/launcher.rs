@@ -61,10 +61,9 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
         if !std::mem::replace(&mut has_session, true) {
             let _ = rustix::process::setsid();
         }
-        let answer = match fds.as_slice() {
-            [stdin, stdout, stderr] => {
-                launch(&mut borrower, &rules, &spec, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])
-            }
+        let stdio: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let answer = match stdio.len() {
+            3 | 4 => launch(&mut borrower, &rules, &spec, &stdio),
             _ => Err(workroom_proto::LaunchError {
                 stage: workroom_proto::LaunchStage::Clone,
                 errno: Errno::BADF.raw_os_error(),

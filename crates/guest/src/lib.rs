@@ -22,6 +22,7 @@ mod launch;
 mod launcher;
 mod output;
 mod pid1;
+mod ports;
 mod runs;
 mod terminal;
 mod usage;

@@ -48,7 +48,8 @@ pub(crate) struct Output {
     rule: OutputRule,
     small: [Vec<u8>; 2],
     written: [u64; 2],
-    spool: Option<(Spool, Taken)>,
+    /// With the space that it takes, if that is memory.
+    spool: Option<(Spool, Option<Taken>)>,
     space: SpoolSpace,
     /// Grows with every write, so that a host that reads along need not ask.
     counter: Option<OwnedFd>,
@@ -67,6 +68,20 @@ impl Output {
         if rule.live {
             output.share()?;
         }
+        Ok(output)
+    }
+
+    /// All of it in a file of the host's.
+    pub(crate) fn on(file: OwnedFd, rule: OutputRule) -> io::Result<Output> {
+        let mut output = Output {
+            rule,
+            small: Default::default(),
+            written: [0; 2],
+            spool: Some((Spool::on(file, rule)?, None)),
+            space: SpoolSpace::default(),
+            counter: None,
+        };
+        output.share()?;
         Ok(output)
     }
 
@@ -98,7 +113,7 @@ impl Output {
             for stream in Stream::BOTH {
                 spool.append(stream, &std::mem::take(&mut self.small[stream as usize]))?;
             }
-            self.spool = Some((spool, taken));
+            self.spool = Some((spool, Some(taken)));
         }
         Ok(())
     }

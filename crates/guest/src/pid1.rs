@@ -2,6 +2,7 @@
 
 mod clerks;
 mod kept;
+mod spawned;
 
 use crate::census::{Census, Staff};
 use crate::freezer::Freezer;
@@ -296,6 +297,8 @@ impl Pid1 {
             ToGuest::Run { command, spec, output, timeout_ms, memo } => {
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
             }
+            ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,
+            ToGuest::CloseInput { command } => self.close_input(command),
             ToGuest::Clerk => self.start_clerk(fds),
             ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
             ToGuest::Ask { request, question } => {
@@ -409,7 +412,13 @@ impl Pid1 {
         };
         signals.into_iter().for_each(|signal| signal_group(pid, signal));
         match &mut kept {
-            Some(kept) => kept.label = label,
+            Some(kept) => {
+                kept.label = label;
+                if let Some(ends) = &kept.ends {
+                    let fds = spawned::descriptors(&mut kept.output, ends)?;
+                    self.host.tell(FromGuest::Spawned { command, pid }, fds)?;
+                }
+            }
             None => {
                 let fds = master.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
                 self.host.tell(FromGuest::Started { command, pid }, fds)?;
@@ -461,7 +470,7 @@ impl Pid1 {
     }
 
     fn finished(&mut self, command: u32, reaped: Reaped) -> io::Result<()> {
-        let Some(Command::Running { since, kept, .. }) = self.commands.remove(&command) else {
+        let Some(Command::Running { since, pid, kept, .. }) = self.commands.remove(&command) else {
             return Ok(());
         };
         if !self.launching() {
@@ -494,7 +503,9 @@ impl Pid1 {
             peak_memory: reaped.peak_memory,
             written: kept.output.written(),
         };
-        self.ended_runs.insert(command, Ended { report, output: kept.output, memo: kept.memo });
+        let spawned_pid = kept.ends.as_ref().map(|_| pid);
+        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid };
+        self.ended_runs.insert(command, ended);
         self.tell_end(command)
     }
 

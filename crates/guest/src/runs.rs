@@ -14,6 +14,9 @@ use workroom_types::RunReport;
 /// As much as a pipe holds.
 const CHUNK: usize = 64 << 10;
 
+/// More than a terminal holds: one that is written to all the time is not read for ever.
+const MOST_IN_TERMINAL: usize = 256 << 10;
+
 /// Pipes that are open at once: what commands leave running may hold theirs for ever.
 const MOST_PIPES: usize = 8192;
 
@@ -28,10 +31,41 @@ pub(crate) struct Kept {
     pub(crate) oom_kills_before: u64,
     pub(crate) label: u64,
     pub(crate) memo: Vec<u8>,
-    pipes: [u64; 2],
+    /// Of a command that is written to while it runs.
+    pub(crate) ends: Option<Ends>,
+    pipes: Vec<u64>,
+}
+
+/// The guest's own ends of what a spawned command has: kept, so that the end of a host is none of them.
+#[derive(Default)]
+pub(crate) struct Ends {
+    /// What is written to it: a pipe, or its terminal.
+    pub(crate) input: Option<OwnedFd>,
+    pub(crate) channel: Option<OwnedFd>,
 }
 
 impl Kept {
+    /// Of a command that is written to while it runs.
+    pub(crate) fn spawned(
+        output: Output,
+        timeout_ms: Option<u64>,
+        memo: Vec<u8>,
+        pipes: Vec<u64>,
+        ends: Ends,
+    ) -> Kept {
+        let deadline = deadline(timeout_ms);
+        Kept {
+            output,
+            deadline,
+            timed_out: false,
+            oom_kills_before: 0,
+            label: 0,
+            memo,
+            ends: Some(ends),
+            pipes,
+        }
+    }
+
     pub(crate) fn new(
         rule: OutputRule,
         timeout_ms: Option<u64>,
@@ -39,10 +73,22 @@ impl Kept {
         pipes: [u64; 2],
         space: &SpoolSpace,
     ) -> io::Result<Kept> {
-        let deadline = timeout_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
         let output = Output::new(rule, space)?;
-        Ok(Kept { output, deadline, timed_out: false, oom_kills_before: 0, label: 0, memo, pipes })
+        Ok(Kept {
+            output,
+            deadline: deadline(timeout_ms),
+            timed_out: false,
+            oom_kills_before: 0,
+            label: 0,
+            memo,
+            ends: None,
+            pipes: pipes.to_vec(),
+        })
     }
+}
+
+fn deadline(timeout_ms: Option<u64>) -> Option<Instant> {
+    timeout_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)))
 }
 
 /// A command that ended, until the host says that it knows.
@@ -50,6 +96,8 @@ pub(crate) struct Ended {
     pub(crate) report: RunReport,
     pub(crate) output: Output,
     pub(crate) memo: Vec<u8>,
+    /// Of a spawned command, which has its output in the host's file.
+    pub(crate) spawned_pid: Option<i32>,
 }
 
 struct Pipe {
@@ -57,6 +105,8 @@ struct Pipe {
     /// Whose output it carries; nobody's once the command has ended and something that it left goes on writing.
     command: Option<u32>,
     stream: Stream,
+    /// Whether it is a terminal, which has no count of what is in it that can be relied on.
+    is_terminal: bool,
 }
 
 /// Pipes for a command: the keys of the ends that are read, and the ends to write to.
@@ -117,7 +167,7 @@ impl Pipes {
             let key = self.next;
             epoll::add(epoll, &read, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
             self.next += 1;
-            self.open.insert(key, Pipe { fd: read, command: None, stream });
+            self.open.insert(key, Pipe { fd: read, command: None, stream, is_terminal: false });
             Ok((key, write))
         };
         let (out, out_end) = end(Stream::Stdout)?;
@@ -128,6 +178,28 @@ impl Pipes {
                 Err(error)
             }
         }
+    }
+
+    /// Reads a command's terminal like a pipe: the key of it. From here on nobody waits for it, whoever has it open.
+    pub(crate) fn take_terminal(
+        &mut self,
+        epoll: &OwnedFd,
+        command: u32,
+        master: OwnedFd,
+    ) -> io::Result<u64> {
+        if self.open.len() + 1 > self.most {
+            return Err(io::Error::other(format!(
+                "{} are open, held by what commands left",
+                self.open.len()
+            )));
+        }
+        rustix::io::ioctl_fionbio(&master, true)?;
+        let key = self.next;
+        epoll::add(epoll, &master, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
+        self.next += 1;
+        let pipe = Pipe { fd: master, command: Some(command), stream: Stream::Stdout, is_terminal: true };
+        self.open.insert(key, pipe);
+        Ok(key)
     }
 
     /// Reads once from a pipe that has something: what, and of which command, if it is still anybody's.
@@ -146,10 +218,23 @@ impl Pipes {
     /// The command has ended: what is in its pipes now is the last of it. What others that hold the pipes write
     /// later is read, so that they can go on, and dropped.
     pub(crate) fn drain(&mut self, kept: &mut Kept) {
-        for key in kept.pipes {
-            let Some(pipe) = self.open.get_mut(&key) else { continue };
-            pipe.command = None;
-            let mut left = rustix::io::ioctl_fionread(&pipe.fd).unwrap_or(0) as usize;
+        self.read_now(kept);
+        for key in &kept.pipes {
+            if let Some(pipe) = self.open.get_mut(key) {
+                pipe.command = None;
+            }
+        }
+    }
+
+    /// Reads what is in a command's pipes at this moment.
+    pub(crate) fn read_now(&mut self, kept: &mut Kept) {
+        for key in &kept.pipes {
+            let Some(pipe) = self.open.get_mut(key) else { continue };
+            // What a terminal has taken may not have arrived on our side yet; reading waits for it.
+            let mut left = match pipe.is_terminal {
+                true => MOST_IN_TERMINAL,
+                false => rustix::io::ioctl_fionread(&pipe.fd).unwrap_or(0) as usize,
+            };
             while left > 0 {
                 match read_some(&pipe.fd, &mut self.buffer, left.min(CHUNK)) {
                     Ok(read) if read > 0 => {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use workroom_types::{
-    CommandSpec, Enforced, ExitReport, ProcessInfo, RoomError, RoomSpec, RunReport, TerminalSize,
+    CommandSpec, Enforced, ExitReport, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
+    TerminalSize,
 };
 
 /// Host to spawner.
@@ -81,6 +82,45 @@ pub enum ToGuest {
     /// Start a clerk for the host's file work. Beside it: the clerk's end of a channel. A clerk that cannot be started
     /// is one that hangs up.
     Clerk,
+    /// In a durable room: start a command that is watched, written to and read from while it runs. Beside it: the file
+    /// that its output goes to, then its stdin if that is given.
+    Spawn(Box<Spawn>),
+    /// There is no more input for a command; one that reads is told so.
+    CloseInput {
+        command: u32,
+    },
+}
+
+/// A command that is read from and written to while it runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spawn {
+    pub command: u32,
+    /// With a terminal, that is its stdio.
+    pub spec: CommandSpec,
+    pub output: OutputRule,
+    pub input: Input,
+    /// Whether it gets a socket as descriptor 3, of which the host has the other end.
+    pub channel: bool,
+    pub timeout_ms: Option<u64>,
+    /// What the host wants to be told of the command should it have forgotten.
+    pub memo: Vec<u8>,
+}
+
+/// Where a command without a terminal reads from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    Nothing,
+    /// A descriptor beside the message.
+    Given,
+    /// A pipe whose other end the host gets.
+    Pipe,
+}
+
+/// Who gets a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Whom {
+    Group,
+    Process,
 }
 
 /// How much of a command's output is kept.
@@ -118,6 +158,23 @@ pub enum Question {
     Hold {
         on: bool,
     },
+    /// Send a signal to a command.
+    Signal {
+        command: u32,
+        signal: i32,
+        whom: Whom,
+    },
+    /// Read what a command has written until now, and say how much that is.
+    Settle {
+        command: u32,
+    },
+    /// Connect to a port of the room's loopback.
+    Connect {
+        port: u16,
+        v6: bool,
+    },
+    /// What listens in the room?
+    Ports,
 }
 
 /// What the guest says to a [`Question`].
@@ -147,6 +204,21 @@ pub enum Answer {
     Failed {
         why: String,
     },
+    /// To [`Question::Attach`] of a spawned command. Beside it: the counter, the end of its input that is written to if
+    /// it has one, the host's end of its channel if it has one. If it has ended, its end follows.
+    AttachedSpawned {
+        memo: Vec<u8>,
+        pid: i32,
+        has_input: bool,
+        has_channel: bool,
+    },
+    /// Bytes of each stream that are in the file now.
+    Settled {
+        written: [u64; 2],
+    },
+    /// Beside it: a connection that stands or is on its way.
+    Connected,
+    Ports(Vec<ListeningPort>),
 }
 
 /// Guest to host.
@@ -183,9 +255,15 @@ pub enum FromGuest {
         request: u32,
         answer: Answer,
     },
+    /// A spawned command runs. Beside it: the counter, the end of its input that is written to if it has one, the host's
+    /// end of its channel if it has one.
+    Spawned {
+        command: u32,
+        pid: i32,
+    },
 }
 
-/// Guest to launcher. Beside it: stdin, stdout, stderr.
+/// Guest to launcher. Beside it: stdin, stdout, stderr, and what is to be descriptor 3 if there is something.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToLauncher {
     Launch {

@@ -41,7 +41,11 @@ pub struct Spool {
 impl Spool {
     /// In memory, and only as much of it as is written.
     pub fn new(rule: OutputRule) -> io::Result<Spool> {
-        let file = memfd_create("output", MemfdFlags::CLOEXEC)?;
+        Spool::on(memfd_create("output", MemfdFlags::CLOEXEC)?, rule)
+    }
+
+    /// On a file that is empty.
+    pub fn on(file: OwnedFd, rule: OutputRule) -> io::Result<Spool> {
         let shape = [rule.head.to_ne_bytes(), rule.ring.to_ne_bytes()].concat();
         write_at(file.as_fd(), &shape, 16)?;
         Ok(Spool { file, rule, written: [0; 2] })
@@ -121,6 +125,15 @@ impl SpoolReader {
     /// How many bytes were ever written to a stream.
     pub fn written(&self, stream: Stream) -> io::Result<u64> {
         self.number(stream as u64 * 8)
+    }
+
+    /// Where what is kept without a gap up to the end begins: bytes before it, behind the head, are dropped.
+    pub fn first_kept(&self, stream: Stream) -> io::Result<u64> {
+        let written = self.written(stream)?;
+        if written <= self.head + self.ring {
+            return Ok(0);
+        }
+        Ok(written - self.ring)
     }
 
     /// Up to `most` bytes from `offset` on, or from the first that is still there after it.

@@ -6,6 +6,7 @@
 //!  call.rs         a request that was let in: its path, query and body; body.rs, multipart.rs: large ones
 //!  idempotency.rs  doing a thing once under its key
 //!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams; download.rs: files
+//!  websocket.rs    streams that go both ways
 //!  routes/         one file per resource
 //!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
 //! ```
@@ -32,6 +33,7 @@ mod routes;
 mod schema_rules;
 mod sse;
 mod text;
+mod websocket;
 
 pub use config::{BodyLimits, RateLimit, ServerConfig};
 pub use listen::{Listeners, run};

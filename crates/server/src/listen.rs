@@ -138,14 +138,23 @@ async fn survived<T>(accepted: io::Result<T>) -> Option<T> {
     }
 }
 
+/// A connection's place among all. Held by whoever the connection was handed over to, too.
+#[derive(Clone)]
+pub(crate) struct Place {
+    _place: Arc<(OwnedSemaphorePermit, mpsc::Sender<()>)>,
+}
+
 async fn serve<S>(host: Host, stream: S, peer: Peer, place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Host { router, mut stopping, alive } = host;
+    let place = Place { _place: Arc::new((place, alive)) };
+    let kept = place.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(kept.clone());
         router.clone().call(request)
     });
     let mut builder = http1::Builder::new();
@@ -154,7 +163,7 @@ where
         .header_read_timeout(HEAD_PATIENCE)
         .max_headers(MOST_HEADERS)
         .max_header_size(LARGEST_HEAD);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stopping.begun() => {
@@ -166,5 +175,5 @@ where
         // Peers go away in the middle all the time.
         tracing::debug!(%error, "a connection ended");
     }
-    drop((place, alive));
+    drop(place);
 }

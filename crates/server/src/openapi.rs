@@ -26,7 +26,16 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::lifecycle::pause,
         crate::routes::lifecycle::resume,
         crate::routes::exec::exec,
-        crate::routes::exec::processes,
+        crate::routes::processes::start,
+        crate::routes::processes::list,
+        crate::routes::processes::show,
+        crate::routes::processes::remove,
+        crate::routes::processes::output,
+        crate::routes::processes::input,
+        crate::routes::processes::signal,
+        crate::routes::processes::resize,
+        crate::routes::processes::wait,
+        crate::routes::attach::attach,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -207,7 +216,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         }
     }
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
-        if !status.starts_with('2') && status != "304" {
+        if !status.starts_with('2') && !matches!(status.as_str(), "101" | "304") {
             response["content"] =
                 json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
         }
@@ -261,6 +270,16 @@ pub(crate) struct SessionPath {
         example = "20260131-120000-0a1b2c3d"
     )]
     id: String,
+}
+
+/// A process, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct ProcessPath {
+    /// The process's id or, while it runs, its number in the room.
+    #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "p-0a1b2c3d")]
+    process: String,
 }
 
 /// A snapshot, in a session's path.

@@ -66,8 +66,17 @@ pub(crate) fn heartbeat_comment() -> Bytes {
     Bytes::from_static(b": heartbeat\n\n")
 }
 
-/// JSON has no line breaks, so every event is one `data` line.
 pub(crate) fn event(id: Option<i64>, name: Option<&str>, data: &impl Serialize) -> Bytes {
+    write(id.map(|id| id.to_string()).as_deref(), name, data)
+}
+
+/// With an id that is no number.
+pub(crate) fn event_with(id: &str, name: &str, data: &impl Serialize) -> Bytes {
+    write(Some(id), Some(name), data)
+}
+
+/// JSON has no line breaks, so every event is one `data` line.
+fn write(id: Option<&str>, name: Option<&str>, data: &impl Serialize) -> Bytes {
     let mut text = Vec::with_capacity(256);
     if let Some(id) = id {
         text.extend_from_slice(format!("id: {id}\n").as_bytes());

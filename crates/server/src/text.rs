@@ -39,6 +39,11 @@ impl TextCutter {
         [torn, piece]
     }
 
+    /// Where in the stream what was given so far ends.
+    pub(crate) fn place(&self) -> u64 {
+        self.offset
+    }
+
     /// What is left when nothing more comes.
     pub(crate) fn finish(&mut self) -> Option<Piece> {
         let held = std::mem::take(&mut self.held);

@@ -4,6 +4,7 @@ use crate::chain::hex;
 use crate::error::StoreError;
 use crate::heads::{Draft, Heads};
 use crate::layers;
+use crate::parts;
 use crate::rows::{Change, Outcome, SessionRow, TokenRow};
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub(crate) async fn apply(
         Change::SaveSession { row } => save_session(connection, row).await?,
         Change::DeleteSession { id, at } => {
             layers::drop_all(connection, id).await?;
+            parts::drop_all(connection, id).await?;
             delete_session(connection, id, *at).await?;
         }
         Change::PurgeSession { id } => {
@@ -26,6 +28,7 @@ pub(crate) async fn apply(
             heads.write(connection).await?;
             heads.forget(id);
             layers::drop_all(connection, id).await?;
+            parts::drop_all(connection, id).await?;
             for statement in [
                 "DELETE FROM checkpoints WHERE session = $1",
                 "DELETE FROM heads WHERE session = $1",
@@ -46,6 +49,10 @@ pub(crate) async fn apply(
             layers::measure_snapshot(connection, session, name, (*size, *entries)).await?
         }
         Change::DropSnapshot { session, name } => layers::drop_snapshot(connection, session, name).await?,
+        Change::PutPart { session, kind, id, doc } => {
+            parts::put(connection, (session, kind, id), doc).await?
+        }
+        Change::DropPart { session, kind, id } => parts::drop_one(connection, (session, kind, id)).await?,
         Change::PutToken { row } => put_token(connection, row).await?,
         Change::DeleteToken { id } => {
             sqlx::query("DELETE FROM tokens WHERE id = $1").bind(id.as_str()).execute(connection).await?;

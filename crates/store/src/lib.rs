@@ -18,6 +18,7 @@ mod heads;
 mod layers;
 mod layout;
 mod list;
+mod parts;
 mod read;
 mod rows;
 mod schema;

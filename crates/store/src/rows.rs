@@ -97,6 +97,18 @@ pub enum Change {
         session: String,
         name: String,
     },
+    /// Something that belongs to a session that is there; what has this kind and id is replaced.
+    PutPart {
+        session: String,
+        kind: String,
+        id: String,
+        doc: Value,
+    },
+    DropPart {
+        session: String,
+        kind: String,
+        id: String,
+    },
     PutToken {
         row: TokenRow,
     },

@@ -43,7 +43,12 @@ pub fn close_from_on_exec(first: u32) -> io::Result<()> {
 
 /// Makes `source` be descriptor `target`, inherited by what is executed next.
 pub fn place_fd(source: i32, target: i32) -> io::Result<()> {
-    // SAFETY: dup2 onto 0, 1 or 2 in a process that is about to exec; no Rust object there owns them.
+    if source == target {
+        // SAFETY: only clears a flag of a descriptor.
+        crate::check(unsafe { libc::fcntl(target, libc::F_SETFD, 0) }.into())?;
+        return Ok(());
+    }
+    // SAFETY: dup2 onto 0 to 3 in a process that is about to exec; no Rust object there owns them.
     crate::check(unsafe { libc::dup2(source, target) }.into())?;
     Ok(())
 }

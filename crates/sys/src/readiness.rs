@@ -10,6 +10,11 @@ pub fn watch_reading(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     watch(fd, Interest::READABLE)
 }
 
+/// Waits for a descriptor to have space, and no more.
+pub fn watch_writing(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    watch(fd, Interest::WRITABLE)
+}
+
 /// Waits for a socket to have something, or space for something.
 pub fn watch_socket(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     watch(fd, Interest::READABLE | Interest::WRITABLE)

@@ -15,6 +15,7 @@
 
 mod http;
 mod leaks;
+mod process;
 mod scratch;
 mod server;
 mod session;
@@ -23,6 +24,7 @@ mod wait;
 
 pub use http::{Http, Reading, Response};
 pub use leaks::{Process, groups_of, processes};
+pub use process::TestProcess;
 pub use scratch::{Scratch, unique};
 pub use server::{Server, Setup};
 pub use session::TestSession;

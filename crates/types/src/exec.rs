@@ -103,9 +103,3 @@ pub struct ProcessInfo {
     /// Bytes in memory now.
     pub memory: u64,
 }
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ProcessList {
-    pub processes: Vec<ProcessInfo>,
-}

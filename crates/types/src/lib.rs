@@ -9,6 +9,7 @@ mod journal;
 mod layer;
 mod path;
 mod problem;
+mod process;
 mod quantity;
 mod report;
 mod session;
@@ -19,7 +20,7 @@ mod token;
 
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
-pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo, ProcessList};
+pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo};
 pub use files::{
     ApplyPatch, ArchiveCaps, ArchiveFormat, Deleted, DiskUse, EditFile, Edited, FileContent, FileInfo,
     FileKind, FileList, FilePath, Imported, ListFiles, MakeDirectory, PatchChange, PatchHunk, Patched,
@@ -30,6 +31,10 @@ pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFi
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use problem::{Problem, ProblemCode};
+pub use process::{
+    InputTaken, ListeningPort, OutputPage, OutputStream, Process, ProcessExit, ProcessKind, ProcessState,
+    ProcessStdin, ProcessTable, PtySize, SendSignal, SignalTo, StartProcess, StreamCount,
+};
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
 pub use report::{Exit, ExitReport, RunReport, Usage};
 pub use session::{

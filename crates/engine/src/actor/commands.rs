@@ -112,7 +112,7 @@ impl Actor {
     }
 
     /// Of a room that is there: looking is no reason to make one.
-    pub(super) async fn processes(&mut self) -> Result<Vec<ProcessInfo>, Problem> {
+    pub(super) async fn in_room(&mut self) -> Result<Vec<ProcessInfo>, Problem> {
         if self.room.is_none() {
             return Ok(Vec::new());
         }
@@ -170,6 +170,9 @@ impl Actor {
                 for command in known {
                     let _ = self.ask(Question::Attach { command }).await;
                 }
+                for command in self.table.commands() {
+                    self.attach_again(command).await;
+                }
             }
             None => Box::pin(self.on_event(RoomEvent::Gone)).await,
         }
@@ -183,6 +186,12 @@ impl Actor {
                 if let (Some(live), Ok(spool)) = (waiter, SpoolReader::new(fds.remove(0))) {
                     let _ = live.send(Live { spool, counter });
                 }
+            }
+            FromGuest::Spawned { command, pid } => {
+                Box::pin(self.process_started(command, pid, fds)).await;
+            }
+            FromGuest::NotStarted { command, error } if self.table.has(command) => {
+                Box::pin(self.process_not_started(command, error)).await;
             }
             FromGuest::NotStarted { command, error } => {
                 let Some(waiter) = self.commands.remove(&command) else { return };
@@ -202,6 +211,9 @@ impl Actor {
             }
             // It is told once more when it is asked about.
             FromGuest::Finished { command, .. } if self.unattached.contains(&command) => {}
+            FromGuest::Finished { command, report, .. } if self.table.has(command) => {
+                Box::pin(self.process_finished(command, report)).await;
+            }
             FromGuest::Finished { command, report, output } => {
                 let waiter = self.commands.remove(&command);
                 let is_keyed = waiter.as_ref().is_some_and(|waiter| waiter.memo.key.is_some());

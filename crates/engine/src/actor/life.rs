@@ -107,11 +107,16 @@ impl Actor {
         self.recorded = self.recorded_ends(commands).await;
         for &command in commands {
             self.next_command = self.next_command.max(command.wrapping_add(1));
-            let memo = match self.ask(Question::Attach { command }).await {
+            let attached = self.ask(Question::Attach { command }).await;
+            self.unattached.retain(|waiting| *waiting != command);
+            let memo = match attached {
                 Ok((Answer::Attached { memo }, _)) => serde_json::from_slice::<Memo>(&memo).ok(),
+                Ok((Answer::AttachedSpawned { memo, pid, has_input, has_channel }, fds)) => {
+                    Box::pin(self.take_up_process(command, (memo, pid), (has_input, has_channel), fds)).await;
+                    None
+                }
                 _ => None,
             };
-            self.unattached.retain(|waiting| *waiting != command);
             let Some(memo) = memo else { continue };
             if let Some(key) = memo.key.clone() {
                 self.adopted_waiters.entry(key).or_default();
@@ -120,6 +125,9 @@ impl Actor {
             let waiter = Waiter { memo, started, live: None, reply: None };
             self.shared.metrics.execs_running.fetch_add(1, Relaxed);
             self.commands.insert(command, waiter);
+        }
+        if let Err(problem) = self.settle_table().await {
+            tracing::warn!(session = %self.row.session.id, %problem, "lost processes are not recorded yet");
         }
     }
 
@@ -167,6 +175,7 @@ impl Actor {
                 let _ = reply.send(Err(gone(why)));
             }
         }
+        Box::pin(self.processes_are_gone(why)).await;
         for reply in std::mem::take(&mut self.adopted_waiters).into_values().flatten() {
             let _ = reply.send(Err(gone(why)));
         }

@@ -174,7 +174,7 @@ impl Actor {
         }
         let files_at_work = self.clerks.as_ref().is_some_and(|clerks| clerks.at_work());
         let is_idle = self.commands.is_empty() && !files_at_work && self.state() == SessionState::Running;
-        Ok(is_idle && self.processes().await?.is_empty())
+        Ok(is_idle && self.in_room().await?.is_empty())
     }
 
     /// The session's files as they are now. `copying`: what the last time said was to be done first.

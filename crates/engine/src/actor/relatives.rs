@@ -145,7 +145,7 @@ impl Actor {
             return Err(conflicted(&rehearsed));
         }
         let was_live = self.room.is_some();
-        if was_live && !request.restart && !(self.commands.is_empty() && self.processes().await?.is_empty()) {
+        if was_live && !request.restart && !(self.commands.is_empty() && self.in_room().await?.is_empty()) {
             return Err(Problem::new(
                 ProblemCode::Busy,
                 "processes run in the session, and would have to end",

@@ -3,6 +3,7 @@
 use super::{Command, Pid1, signal_group};
 use crate::census::{FEW_LOOKS, MOST_LOOKS};
 use crate::freezer::Freezer;
+use crate::ports::connect;
 use crate::runs::Kept;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
@@ -25,6 +26,9 @@ impl Pid1 {
                     commands,
                 };
                 (answer, root_directory().into_iter().collect())
+            }
+            Question::Attach { command } if self.is_spawned(*command) => {
+                self.attach_spawned(*command).unwrap_or_else(failed)
             }
             Question::Attach { command } => {
                 let running = self.commands.get_mut(command).and_then(Command::kept);
@@ -50,6 +54,15 @@ impl Pid1 {
                 Ok(()) => (Answer::Done, Vec::new()),
                 Err(error) => failed(error),
             },
+            Question::Signal { command, signal, whom } => {
+                (self.signal_command(*command, *signal, *whom), Vec::new())
+            }
+            Question::Settle { command } => (self.settle(*command), Vec::new()),
+            Question::Connect { port, v6 } => match connect(*port, *v6) {
+                Ok(socket) => (Answer::Connected, vec![socket]),
+                Err(error) => failed(error),
+            },
+            Question::Ports => (Answer::Ports(self.census.ports(&self.staff)), Vec::new()),
             Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
             Question::Usage => {
                 let total = self.census.total(&self.staff);
@@ -111,7 +124,10 @@ impl Pid1 {
     /// Tells how a kept command ended, if it has.
     pub(super) fn tell_end(&mut self, command: u32) -> io::Result<()> {
         let Some(ended) = self.ended_runs.get(&command) else { return Ok(()) };
-        let (output, spool) = ended.output.whole();
+        let (output, spool) = match ended.spawned_pid {
+            Some(_) => (None, None),
+            None => ended.output.whole(),
+        };
         // Without a descriptor to spare, that it ended is still told.
         let fds = spool.and_then(|spool| spool.try_clone_to_owned().ok());
         let finished = FromGuest::Finished { command, report: ended.report, output };

@@ -1,4 +1,4 @@
-//! `/v1/sessions/{id}/exec` and `…/processes`: commands of a session, and what runs in its room.
+//! `/v1/sessions/{id}/exec`: commands that are waited for.
 
 use crate::call::{Call, accepts};
 use crate::idempotency::once;
@@ -6,8 +6,7 @@ use crate::openapi::SessionPath;
 use crate::reply::{Answer, Reply};
 use crate::routes::exec_stream;
 use crate::sse::EVENT_STREAM;
-use axum::response::IntoResponse;
-use workroom_types::{ExecRequest, ExecResult, ProcessList};
+use workroom_types::{ExecRequest, ExecResult};
 
 /// Run a command and wait for its end
 ///
@@ -41,23 +40,4 @@ pub(crate) async fn exec(mut call: Call) -> Answer {
         Box::pin(async move { Reply::ok(&engine.exec(caller, &id, request, permit).await?) })
     })
     .await
-}
-
-/// List the processes in a session's room
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}/processes",
-    tag = "exec",
-    operation_id = "list_processes",
-    params(SessionPath),
-    responses(
-        (status = 200, description = "Those that are there now", body = ProcessList),
-        (status = 409, description = "The session is in no state to be asked"),
-        (status = 410, description = "The room ended meanwhile"),
-    ),
-)]
-pub(crate) async fn processes(call: Call) -> Answer {
-    call.no_query()?;
-    let list = call.engine().processes(&call.caller, call.id()).await?;
-    Ok(Reply::ok(&list)?.into_response())
 }

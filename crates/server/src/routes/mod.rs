@@ -1,6 +1,7 @@
 //! Every route, and the handler that answers it.
 
 pub(crate) mod archive;
+pub(crate) mod attach;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod exec_stream;
@@ -10,6 +11,8 @@ pub(crate) mod lifecycle;
 pub(crate) mod meta;
 pub(crate) mod past;
 pub(crate) mod private;
+pub(crate) mod process_stream;
+pub(crate) mod processes;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
 pub(crate) mod transfer;
@@ -37,7 +40,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
         .route("/v1/sessions/{id}/resume", post(lifecycle::resume))
         .route("/v1/sessions/{id}/exec", post(exec::exec))
-        .route("/v1/sessions/{id}/processes", get(exec::processes))
+        .route("/v1/sessions/{id}/processes", get(processes::list).post(processes::start))
+        .route("/v1/sessions/{id}/processes/{process}", get(processes::show).delete(processes::remove))
+        .route("/v1/sessions/{id}/processes/{process}/output", get(processes::output))
+        .route("/v1/sessions/{id}/processes/{process}/input", post(processes::input))
+        .route("/v1/sessions/{id}/processes/{process}/signal", post(processes::signal))
+        .route("/v1/sessions/{id}/processes/{process}/resize", post(processes::resize))
+        .route("/v1/sessions/{id}/processes/{process}/wait", get(processes::wait))
+        .route("/v1/sessions/{id}/processes/{process}/attach", get(attach::attach))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)
