@@ -25,6 +25,7 @@ mod output;
 mod patch;
 mod place;
 mod plan;
+mod processes;
 mod progress;
 mod relay;
 mod remote;
@@ -74,6 +75,16 @@ enum Verb {
     Show(show::Options),
     /// Run one command in a session
     Exec(Box<exec::Options>),
+    /// Start a process in a session that goes on by itself
+    Spawn(Box<processes::Spawn>),
+    /// List a session's processes
+    Ps(processes::Ps),
+    /// Show what a process wrote, and follow what it writes
+    Logs(processes::Logs),
+    /// Send a signal to a process
+    Kill(processes::Kill),
+    /// Wait for a process's end
+    Wait(processes::Wait),
     /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
     Files(Box<files::Options>),
     /// Copy files and directories to a session and from it
@@ -165,6 +176,11 @@ fn main() -> ExitCode {
         Verb::Ls(options) => ls::run(options),
         Verb::Show(options) => show::run(options),
         Verb::Exec(options) => exec::run(*options),
+        Verb::Spawn(options) => processes::spawn(*options),
+        Verb::Ps(options) => processes::ps(options),
+        Verb::Logs(options) => processes::logs(options),
+        Verb::Kill(options) => processes::kill(options),
+        Verb::Wait(options) => processes::wait(options),
         Verb::Files(options) => files::run(*options),
         Verb::Cp(options) => cp::run(options),
         Verb::Cat(options) => cat::run(options),

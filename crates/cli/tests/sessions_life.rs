@@ -434,3 +434,27 @@ fn deleting_while_commands_run_ends_them_and_tells_their_callers() {
         server.expect_no_leaks().await;
     });
 }
+
+/// A host that was killed while it replaced a room leaves one whose start it could not record. The next room must not
+/// be taken for it: it would be ended in its place.
+#[test]
+fn a_room_that_is_ended_late_takes_no_other_with_it() {
+    for_each_user(async |user| {
+        let mut server = Server::of(user);
+        let session = server.session().await;
+        session.says("echo kept > file").await;
+        server.kill();
+        let rooms = server.state().join("rooms");
+        let stray = rooms.join(format!("{}-7", session.id));
+        fs::rename(rooms.join(format!("{}-1", session.id)), &stray).expect("a room of another number");
+        fs::write(stray.join("layer"), "layer-0000000000000000").expect("a layer that is not the session's");
+        server.restart();
+        let session = TestSession::new(server.client(), session.id);
+        assert_eq!(session.says("cat file; (sleep 1000 >/dev/null 2>&1 &)").await, "kept\n");
+        settle(|| if stray.exists() { Err("the stray room is still there".into()) } else { Ok(()) });
+        assert!(rooms.join(format!("{}-8", session.id)).join("guest.sock").exists(), "no number comes twice");
+        assert_eq!(session.says("pgrep -c sleep").await, "1\n");
+        session.delete().await;
+        server.expect_no_leaks().await;
+    });
+}

@@ -34,15 +34,22 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
         let top = shared.stack_of(&session).await?.top;
         rooms.sort_by_key(|(number, _)| *number);
         let on_top = |(_, dir): &(u64, PathBuf)| layer_of(dir).unwrap_or_else(|| session.clone()) == top;
+        let last = rooms.last().map_or(0, |(number, _)| *number);
         let chosen = rooms.iter().rposition(on_top).map(|at| rooms.remove(at));
+        let row =
+            shared.store.session(&session).await.map_err(storage)?.filter(|_| ids.contains_key(&session));
+        let row = match row {
+            Some(row) => Some(number_after(shared, row, last).await?),
+            None => None,
+        };
         rooms.into_iter().for_each(|(_, dir)| end_stray(dir));
         let Some((_, dir)) = chosen else { continue };
-        match shared.store.session(&session).await.map_err(storage)? {
-            Some(row) if ids.contains_key(&session) => {
+        match row {
+            Some(row) => {
                 with_room.insert(session);
                 spawn(shared, row, Beginning::Adopt { dir });
             }
-            _ => end_stray(dir),
+            None => end_stray(dir),
         }
     }
     for (id, state) in ids {
@@ -59,6 +66,17 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
     discard_orphans(shared).await?;
     shared.trash.notify_one();
     Ok(())
+}
+
+/// The word of a room's start may not have reached the store. No room gets the number of another: it would be ended in
+/// that one's place.
+async fn number_after(shared: &Shared, mut row: SessionRow, last: u64) -> Result<SessionRow, Problem> {
+    if row.session.counters.starts < last {
+        row.session.counters.starts = last;
+        let save = Change::SaveSession { row: row.clone() };
+        shared.store.commit(vec![save]).await.map_err(storage)?;
+    }
+    Ok(row)
 }
 
 /// Records that a session has no room.

@@ -81,7 +81,7 @@ pub(crate) fn agrees(server: &Server<'_>, sessions: &[Value]) -> Result<(), Stri
         return Err(format!("rooms {rooms:?} for sessions {expected:?}"));
     }
     let known = ids(sessions.iter().collect());
-    for dir in ["layers", "private"] {
+    for dir in ["layers", "output", "private"] {
         let strange: Vec<_> = names(dir).difference(&known).cloned().collect();
         if !strange.is_empty() {
             return Err(format!("{dir} of no session: {strange:?}"));

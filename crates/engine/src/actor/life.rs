@@ -81,10 +81,6 @@ impl Actor {
                 self.shared.metrics.rooms_adopted.fetch_add(1, Relaxed);
                 self.place = Some(self.shared.admission.enter_anyway(&self.row.session.owner));
                 self.row.session.enforced = adopted.enforced;
-                // The word of its start may not have reached the store; no room has the number of another.
-                let number = dir.to_str().and_then(|dir| dir.rsplit_once('-')?.1.parse::<u64>().ok());
-                let starts = &mut self.row.session.counters.starts;
-                *starts = number.map_or(*starts, |number| number.max(*starts));
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
                 self.room = Some(adopted.room);

@@ -32,6 +32,8 @@ pub(super) struct Table {
     entries: Option<HashMap<String, Arc<Entry>>>,
     /// Those that the guest knows, by their numbers.
     running: HashMap<u32, Running>,
+    /// What the output of those that have ended takes.
+    ended_bytes: u64,
     /// Whether the entries agree with what runs.
     is_settled: bool,
 }
@@ -81,6 +83,8 @@ impl Actor {
             for running in self.table.running.values() {
                 entries.insert(running.entry.id(), running.entry.clone());
             }
+            let ended = entries.values().filter(|entry| !entry.is_running());
+            self.table.ended_bytes = ended.map(|entry| entry.kept_bytes()).sum();
             self.table.entries = Some(entries);
         }
         Ok(self.table.entries.get_or_insert_default())
@@ -273,41 +277,42 @@ impl Actor {
             "stderr_bytes": info.stderr.written,
         });
         self.shared.store.note(self.entry(kind, &running.memo.actor, body)).await;
+        if self.table.entries.is_some() {
+            self.table.ended_bytes += running.entry.kept_bytes();
+        }
         self.drop_oldest().await;
     }
 
     /// Forgets the processes that ended first, once there are too many or they take too much space.
     async fn drop_oldest(&mut self) {
         let limits = self.shared.config.processes;
-        let Some(entries) = &self.table.entries else { return };
-        let mut ended: Vec<Process> =
-            entries.values().filter(|entry| !entry.is_running()).map(|entry| entry.info()).collect();
-        let kept = |info: &Process| {
-            let of = |count: workroom_types::StreamCount| count.written - count.dropped;
-            of(info.stdout) + of(info.stderr)
-        };
-        let mut bytes: u64 = ended.iter().map(kept).sum();
-        if ended.len() <= limits.ended && bytes <= limits.ended_output {
+        let Table { entries: Some(entries), running, ended_bytes, .. } = &self.table else { return };
+        let (mut count, mut bytes) = (entries.len().saturating_sub(running.len()), *ended_bytes);
+        if count <= limits.ended && bytes <= limits.ended_output {
             return;
         }
-        ended.sort_by_key(|info| info.ended);
-        let mut count = ended.len();
-        for info in ended {
+        let mut ended: Vec<Arc<Entry>> =
+            entries.values().filter(|entry| !entry.is_running()).cloned().collect();
+        ended.sort_by_key(|entry| entry.ended_at());
+        for entry in ended {
             if count <= limits.ended && bytes <= limits.ended_output {
                 return;
             }
-            bytes -= kept(&info);
+            bytes = bytes.saturating_sub(entry.kept_bytes());
             count -= 1;
-            self.forget_process(&info.id).await;
+            self.forget_process(&entry).await;
         }
     }
 
-    pub(super) async fn forget_process(&mut self, id: &str) {
-        if let Some(entries) = &mut self.table.entries {
-            entries.remove(id);
+    async fn forget_process(&mut self, entry: &Arc<Entry>) {
+        let id = entry.id();
+        if let Some(entries) = &mut self.table.entries
+            && entries.remove(&id).is_some()
+        {
+            self.table.ended_bytes = self.table.ended_bytes.saturating_sub(entry.kept_bytes());
         }
-        remove_ring(&self.output_dir().join(id));
-        let (session, kind, id) = (self.row.session.id.clone(), PART.to_owned(), id.to_owned());
+        remove_ring(entry.ring());
+        let (session, kind) = (self.row.session.id.clone(), PART.to_owned());
         self.shared.store.note(Change::DropPart { session, kind, id }).await;
     }
 
@@ -323,7 +328,7 @@ impl Actor {
             self.entry("process.removed", actor, json!({ "id": id })),
         ];
         self.shared.store.commit(changes).await.map_err(storage)?;
-        self.forget_process(&id).await;
+        self.forget_process(&entry).await;
         Ok(())
     }
 

@@ -69,6 +69,17 @@ impl Entry {
         self.lock().id.clone()
     }
 
+    /// Bytes that its output takes on the disk, once it has ended.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let info = self.lock();
+        let kept = |count: StreamCount| count.written - count.dropped;
+        kept(info.stdout) + kept(info.stderr)
+    }
+
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.lock().ended
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.lock().state == ProcessState::Running
     }
@@ -157,6 +168,10 @@ impl Entry {
                         let Some(entry) = entry.upgrade() else { return };
                         entry.changes.send_modify(|count| *count += 1);
                         ended.mark_unchanged();
+                        // An end that was told of between the two is known by this.
+                        if entry.command().is_none() {
+                            return;
+                        }
                     }
                     // The end, or the next line to it.
                     changed = ended.changed() => {
