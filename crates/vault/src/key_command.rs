@@ -88,6 +88,6 @@ mod tests {
 
     #[test]
     fn so_is_one_whose_child_keeps_the_output_open() {
-        assert!(words("sleep 5 & echo 00").contains("was not done"));
+        assert!(words("sleep 5 2>&- & echo 00").contains("was not done"));
     }
 }
