@@ -22,7 +22,7 @@ fn base64_of_a_text_around_a_secret_keeps_at_most_a_few_bits_at_its_borders() {
         for after in 0..7 {
             for alphabet in [STANDARD, URL_SAFE] {
                 for padded in [true, false] {
-                    let whole = [&b"user:pw"[..before], secret, &b"\nfollow"[..after]].concat();
+                    let whole = [&b"user:pw"[..before], secret, &b"~follow"[..after]].concat();
                     let encoded = base64(&whole, alphabet, padded);
                     let redacted = redactor.redact_text(&encoded).into_owned();
                     let left = bits_left(&encoded, &redacted, before..before + secret.len());

@@ -50,7 +50,7 @@ fn a_key_is_hex_or_base64_of_32_bytes() {
 }
 
 #[test]
-fn a_key_file_is_made_once_for_us_alone_whatever_the_umask() {
+fn a_key_file_is_made_once_for_us_alone() {
     let scratch = Scratch::new();
     let path = scratch.path().join("vault.key");
     let source = KeySource::File(path.clone());
@@ -61,6 +61,29 @@ fn a_key_file_is_made_once_for_us_alone_whatever_the_umask() {
     }
     let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "nothing but the key: {left:?}");
+}
+
+/// A process of its own has the umask: this very test, told where to make the file.
+#[test]
+fn a_key_file_is_for_us_alone_and_for_us_whatever_the_umask() {
+    const PATH: &str = "VAULT_TEST_KEY_FILE";
+    if let Some(path) = std::env::var_os(PATH) {
+        KeySource::File(path.into()).load(Existing::Nothing).unwrap();
+        return;
+    }
+    let scratch = Scratch::new();
+    for umask in ["0", "022", "0277"] {
+        let path = scratch.path().join(umask);
+        let status = Command::new("sh")
+            .args(["-c", &format!("umask {umask} && exec \"$0\" --exact \"$1\"")])
+            .arg(std::env::current_exe().unwrap())
+            .arg("a_key_file_is_for_us_alone_and_for_us_whatever_the_umask")
+            .env(PATH, &path)
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600, "umask {umask}");
+    }
 }
 
 #[test]
