@@ -9,6 +9,7 @@
 //!  scale.rs     creates per second, and a burst
 //!  sessions.rs  sessions over HTTP; served.rs: servers; http.rs: the least client
 //!  workspace.rs a session's files over HTTP: snapshots, forks, differences, large files
+//!  processes.rs processes over HTTP and websocket.rs, the least client of that
 //!  memory.rs    many idle rooms; crowd.rs: who holds them; limits.rs: how many there can be
 //!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
 //!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
@@ -25,12 +26,14 @@ mod machine;
 mod memory;
 mod options;
 mod peers;
+mod processes;
 mod report;
 mod rooms;
 mod samples;
 mod scale;
 mod served;
 mod sessions;
+mod websocket;
 mod workspace;
 
 use options::Mode;
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Mode::Scale => scale::run(&options),
         Mode::Sessions { rounds } => sessions::run(&options, rounds),
         Mode::Workspace { rounds } => workspace::run(&options, rounds),
+        Mode::Processes { rounds } => processes::run(&options, rounds),
         Mode::Idle { rooms } => memory::run(&options, rooms),
     };
     guard::clean();

@@ -9,6 +9,7 @@ Usage: workroom-bench [--rounds N]      the table of latencies (default, 200 rou
        workroom-bench --scale           creates per second, and a burst of 100
        workroom-bench --sessions [N]    sessions over HTTP, N rounds (default 200)
        workroom-bench --workspace [N]   a session's files over HTTP, N rounds (default 50)
+       workroom-bench --processes [N]   processes over HTTP and WebSocket, N rounds (default 200)
        workroom-bench --idle [N]        memory of N idle rooms (default 500)
 
   --out FILE        where the JSON goes [default: bench/results/HOST-DATE.json]
@@ -41,6 +42,7 @@ pub(crate) enum Mode {
     Scale,
     Sessions { rounds: usize },
     Workspace { rounds: usize },
+    Processes { rounds: usize },
     Idle { rooms: usize },
 }
 
@@ -68,6 +70,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
             "--workspace" => {
                 let rounds = arguments.next_if(|next| !next.starts_with('-'));
                 options.mode = Mode::Workspace { rounds: rounds.map_or(Ok(50), |text| count(&text))? };
+            }
+            "--processes" => {
+                let rounds = arguments.next_if(|next| !next.starts_with('-'));
+                options.mode = Mode::Processes { rounds: rounds.map_or(Ok(200), |text| count(&text))? };
             }
             "--idle" => {
                 let rooms = arguments.next_if(|next| !next.starts_with('-'));

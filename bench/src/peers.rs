@@ -32,6 +32,11 @@ impl Peer {
         Peer::new(TRUE, [] as [&str; 0])
     }
 
+    /// Another command.
+    pub(crate) fn of(program: &str, arguments: &[&str]) -> Peer {
+        Peer::new(program, arguments.iter().copied())
+    }
+
     /// `workroom run`, with further options.
     pub(crate) fn workroom(program: &Path, options: &[&str]) -> Peer {
         Peer::new(program, ["run"].iter().chain(options).chain(&["--", TRUE]))
