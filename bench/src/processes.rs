@@ -238,7 +238,8 @@ struct Tmux {
 
 impl Tmux {
     fn start(scratch: &Path) -> Option<Tmux> {
-        let tmux = Tmux { socket: scratch.join("tmux").to_string_lossy().into_owned(), typed: RefCell::new(0) };
+        let tmux =
+            Tmux { socket: scratch.join("tmux").to_string_lossy().into_owned(), typed: RefCell::new(0) };
         let started = tmux.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "200", "-y", "50", "cat"])?;
         started.status.success().then_some(tmux)
     }

@@ -95,20 +95,17 @@ impl StateDir {
     pub(crate) fn layer(&self, name: &str, of_rooms: bool) -> io::Result<PathBuf> {
         let layer = self.layers().join(name);
         make_dir(&layer)?;
-        // What the room's root sees as its `/`.
-        let (fs, work) = (layer.join("fs"), layer.join("work"));
-        match mkdirat(CWD, &fs, Mode::from_raw_mode(0o755)) {
-            Ok(()) => rustix::fs::chmod(&fs, Mode::from_raw_mode(0o755))?,
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
+        // What the room's root sees as its `/`. It is there as it is to be or not at all: later its mode is the room's.
+        let (fs, work, new) = (layer.join("fs"), layer.join("work"), layer.join("new"));
+        if let Err(Errno::NOENT) = rustix::fs::lstat(&fs) {
+            make_dir(&new)?;
+            rustix::fs::chmod(&new, Mode::from_raw_mode(0o755))?;
+            give_to_rooms(&new, of_rooms)?;
+            renameat(CWD, &new, CWD, &fs)?;
         }
         make_dir(&work)?;
-        for dir in [&layer, &fs, &work] {
-            // Made now, or by a server that ended before it came to this.
-            if of_rooms && rustix::fs::lstat(dir)?.st_uid == 0 {
-                let (uid, gid) = (Uid::from_raw(LAYER_ID), Gid::from_raw(LAYER_ID));
-                rustix::fs::chownat(CWD, dir, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-            }
+        for dir in [&layer, &work] {
+            give_to_rooms(dir, of_rooms)?;
         }
         Ok(layer)
     }
@@ -144,6 +141,15 @@ fn check_owner(root: &Path) -> io::Result<()> {
 /// Whether nothing is in a directory, or it is not there. What is in it is not looked at.
 pub(crate) fn is_empty_dir(path: &Path) -> bool {
     std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
+}
+
+/// Made now, or by a server that ended before it came to this.
+fn give_to_rooms(dir: &Path, of_rooms: bool) -> io::Result<()> {
+    if of_rooms && rustix::fs::lstat(dir)?.st_uid == 0 {
+        let (uid, gid) = (Uid::from_raw(LAYER_ID), Gid::from_raw(LAYER_ID));
+        rustix::fs::chownat(CWD, dir, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
 }
 
 /// Makes a directory that is closed to others, unless it is there.
@@ -190,4 +196,30 @@ pub(crate) fn random_u32() -> io::Result<u32> {
     let mut bytes = [0u8; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u32::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+    }
+
+    /// A server that ended in the middle left one that nobody may enter; what rooms do to theirs is theirs.
+    #[test]
+    fn a_layer_that_was_half_made_is_made_whole_and_a_whole_one_is_left_alone() {
+        let root = std::env::temp_dir().join(format!("workroom-state-{}", std::process::id()));
+        let state = StateDir::open(&root).expect("a state directory");
+        make_dir(&state.layers().join("a")).expect("a layer");
+        make_dir(&state.layers().join("a/new")).expect("the beginning of its files");
+        let layer = state.layer("a", false).expect("whole");
+        assert_eq!((mode(&layer.join("fs")), mode(&layer.join("work"))), (0o755, 0o700));
+        assert!(!layer.join("new").exists());
+        std::fs::set_permissions(layer.join("fs"), std::fs::Permissions::from_mode(0o711)).expect("a mode");
+        state.layer("a", false).expect("as it is");
+        assert_eq!(mode(&layer.join("fs")), 0o711);
+        std::fs::remove_dir_all(&root).expect("removed");
+    }
 }
