@@ -35,6 +35,7 @@ mod run;
 mod screen;
 mod seed;
 mod serve;
+mod sh;
 mod show;
 mod snapshot;
 mod stream;
@@ -85,6 +86,8 @@ enum Verb {
     Kill(processes::Kill),
     /// Wait for a process's end
     Wait(processes::Wait),
+    /// Run one command in a shell of a session that keeps its state
+    Sh(Box<sh::Options>),
     /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
     Files(Box<files::Options>),
     /// Copy files and directories to a session and from it
@@ -181,6 +184,7 @@ fn main() -> ExitCode {
         Verb::Logs(options) => processes::logs(options),
         Verb::Kill(options) => processes::kill(options),
         Verb::Wait(options) => processes::wait(options),
+        Verb::Sh(options) => sh::run(*options),
         Verb::Files(options) => files::run(*options),
         Verb::Cp(options) => cp::run(options),
         Verb::Cat(options) => cat::run(options),

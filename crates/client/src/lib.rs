@@ -27,6 +27,7 @@ mod private;
 mod processes;
 mod server;
 mod sessions;
+mod shells;
 mod sse;
 mod tokens;
 mod url;

@@ -27,6 +27,7 @@ mod reconcile;
 mod room;
 mod sessions;
 mod shared;
+mod shells;
 mod spawner;
 mod state_dir;
 mod stream;

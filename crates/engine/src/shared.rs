@@ -7,6 +7,7 @@ use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::shells::Shells;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
     pub(crate) machine: Machine,
+    pub(crate) shells: Shells,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -68,6 +70,7 @@ impl Shared {
             inflight: Inflight::default(),
             held: Held::default(),
             machine: Machine::find(),
+            shells: Shells::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),
@@ -106,6 +109,7 @@ impl Shared {
 
     pub(crate) fn forget(&self, id: &str) {
         self.owners().remove(id);
+        self.shells.forget(id);
     }
 
     /// Lets an owner go that nobody has anything to ask of. Under the lock, so that nobody begins to meanwhile.
@@ -114,6 +118,7 @@ impl Shared {
         let unwanted = asks.sender_strong_count() <= 1 && asks.is_empty();
         if unwanted {
             owners.remove(id);
+            self.shells.forget(id);
         }
         unwanted
     }

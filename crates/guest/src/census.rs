@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use workroom_types::ProcessInfo;
 
 /// Ticks of `/proc/PID/stat`: a constant of the kernel's interface, whatever its own clock.
-const MICROS_PER_TICK: u64 = 10_000;
+pub(crate) const MICROS_PER_TICK: u64 = 10_000;
 
 /// More names in one answer help nobody.
 const MOST_PROCESSES: usize = 10_000;
@@ -44,7 +44,7 @@ impl Staff {
 }
 
 /// Whose tree a process is in.
-enum Label {
+pub(crate) enum Label {
     Is(u64),
     /// It does not say.
     Hidden,
@@ -89,7 +89,7 @@ impl Census {
         pids
     }
 
-    fn label(&self, pid: i32) -> Label {
+    pub(crate) fn label(&self, pid: i32) -> Label {
         match statat(&self.proc, format!("{pid}/ns/uts"), AtFlags::empty()) {
             Ok(stat) => Label::Is(stat.st_ino),
             Err(error) => match (self.stat(pid).map(|stat| stat.state), error) {
@@ -120,7 +120,7 @@ impl Census {
 
     /// Whether one that hides its label may be of this tree: it is of its nearest ancestor's that does not hide. One
     /// that hides and has no such ancestor is anybody's.
-    fn may_be_of(&self, pid: i32, label: u64) -> bool {
+    pub(crate) fn may_be_of(&self, pid: i32, label: u64) -> bool {
         let mut pid = pid;
         for _ in 0..MOST_LOOKS {
             match self.stat(pid).map(|stat| stat.parent) {
@@ -233,7 +233,7 @@ impl Census {
         total
     }
 
-    fn stat(&self, pid: i32) -> Option<Stat> {
+    pub(crate) fn stat(&self, pid: i32) -> Option<Stat> {
         parse_stat(&String::from_utf8_lossy(&self.read(&format!("{pid}/stat"))?))
     }
 
@@ -248,10 +248,12 @@ impl Census {
     }
 }
 
-struct Stat {
+pub(crate) struct Stat {
     name: String,
-    state: char,
-    parent: i32,
+    pub(crate) state: char,
+    pub(crate) parent: i32,
+    /// In ticks since the machine was started.
+    pub(crate) born: u64,
     own_ticks: u64,
     reaped_ticks: u64,
     pages: u64,
@@ -268,13 +270,14 @@ fn parse_stat(text: &str) -> Option<Stat> {
         name,
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        born: number(22)?,
         own_ticks: number(14)? + number(15)?,
         reaped_ticks: number(16)? + number(17)?,
         pages: number(24)?,
     })
 }
 
-fn signal(pid: i32, signal: Signal) {
+pub(crate) fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = rustix::process::kill_process(pid, signal);
     }

@@ -24,6 +24,7 @@ mod output;
 mod pid1;
 mod ports;
 mod runs;
+mod since;
 mod terminal;
 mod usage;
 

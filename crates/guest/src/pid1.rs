@@ -2,6 +2,7 @@
 
 mod clerks;
 mod kept;
+mod shells;
 mod spawned;
 
 use crate::census::{Census, Staff};
@@ -504,7 +505,7 @@ impl Pid1 {
             written: kept.output.written(),
         };
         let spawned_pid = kept.ends.as_ref().map(|_| pid);
-        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid };
+        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, run: kept.run };
         self.ended_runs.insert(command, ended);
         self.tell_end(command)
     }

@@ -1,6 +1,7 @@
 //! Commands of a durable room: their pipes, their output, their time, and their end until the host has heard of it.
 
 use crate::output::{Output, SpoolSpace};
+use crate::since::ShellRun;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -33,6 +34,8 @@ pub(crate) struct Kept {
     pub(crate) memo: Vec<u8>,
     /// Of a command that is written to while it runs.
     pub(crate) ends: Option<Ends>,
+    /// Of a shell: the command that it is at.
+    pub(crate) run: Option<Box<ShellRun>>,
     pipes: Vec<u64>,
 }
 
@@ -62,6 +65,7 @@ impl Kept {
             label: 0,
             memo,
             ends: Some(ends),
+            run: None,
             pipes,
         }
     }
@@ -82,6 +86,7 @@ impl Kept {
             label: 0,
             memo,
             ends: None,
+            run: None,
             pipes: pipes.to_vec(),
         })
     }
@@ -98,6 +103,8 @@ pub(crate) struct Ended {
     pub(crate) memo: Vec<u8>,
     /// Of a spawned command, which has its output in the host's file.
     pub(crate) spawned_pid: Option<i32>,
+    /// Of a shell: the command that it ended at.
+    pub(crate) run: Option<Box<ShellRun>>,
 }
 
 struct Pipe {

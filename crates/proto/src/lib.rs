@@ -15,8 +15,8 @@ pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, try_receive_on, try_s
 pub use files::{Failure, FromClerk, NewFile, ToClerk};
 pub use layers::{DiffRule, FromWorker, LayerTask, Stack, ToWorker};
 pub use messages::{
-    Answer, FromGuest, FromLauncher, FromSpawner, Input, LaunchError, LaunchStage, OutputRule, Question,
-    Spawn, ToGuest, ToLauncher, ToSpawner, Whom,
+    Answer, FromGuest, FromLauncher, FromSpawner, Input, LEAVE_COMMAND, LaunchError, LaunchStage, OutputRule,
+    Question, RunStage, Spawn, ToGuest, ToLauncher, ToSpawner, Whom,
 };
 pub use spool::{Piece, Spool, SpoolReader, Stream};
 

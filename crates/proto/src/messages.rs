@@ -175,6 +175,40 @@ pub enum Question {
     },
     /// What listens in the room?
     Ports,
+    /// A shell is about to get its next command, which `mark` stands for. From here on its output is counted, what it
+    /// starts is told from what was there, and its time runs.
+    BeginRun {
+        command: u32,
+        mark: u64,
+        timeout_ms: u64,
+    },
+    /// Is a shell still at this command?
+    Run {
+        command: u32,
+        mark: u64,
+    },
+    /// A shell is done with a command. What that has written until now is read.
+    EndRun {
+        command: u32,
+        mark: u64,
+    },
+}
+
+/// The signal that makes a shell's driver leave the command that it is at. No program uses it.
+pub const LEAVE_COMMAND: i32 = 16;
+
+/// How far a command of a shell was helped to its end.
+///
+/// ```text
+///  Running ──its time is over──▶ Interrupted ──a while──▶ Killed ──a while──▶ ShellKilled
+///  INT to all that it started, LEAVE_COMMAND to the shell    KILL to the same   KILL to the shell
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RunStage {
+    Running,
+    Interrupted,
+    Killed,
+    ShellKilled,
 }
 
 /// What the guest says to a [`Question`].
@@ -219,6 +253,19 @@ pub enum Answer {
     /// Beside it: a connection that stands or is on its way.
     Connected,
     Ports(Vec<ListeningPort>),
+    /// To [`Question::BeginRun`], and [`Question::Run`] while it runs: bytes of each stream that are not the command's.
+    RunBegun {
+        began: [u64; 2],
+    },
+    /// To [`Question::BeginRun`] of a shell that is still at another command.
+    RunUnderway {
+        mark: u64,
+    },
+    RunEnded {
+        began: [u64; 2],
+        written: [u64; 2],
+        stage: RunStage,
+    },
 }
 
 /// Guest to host.

@@ -36,6 +36,11 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::processes::resize,
         crate::routes::processes::wait,
         crate::routes::attach::attach,
+        crate::routes::shells::create,
+        crate::routes::shells::list,
+        crate::routes::shells::show,
+        crate::routes::shells::remove,
+        crate::routes::shells::run,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -280,6 +285,16 @@ pub(crate) struct ProcessPath {
     /// The process's id or, while it runs, its number in the room.
     #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "p-0a1b2c3d")]
     process: String,
+}
+
+/// A shell, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct ShellPath {
+    /// The shell's id or its name.
+    #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "default")]
+    shell: String,
 }
 
 /// A snapshot, in a session's path.

@@ -58,6 +58,20 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
                 "additionalProperties": {"type": "string", "pattern": NO_NUL},
             }),
         ),
+        ("CreateShell", "name", json!({"pattern": "^[a-z0-9-]{1,64}$", "maxLength": 64})),
+        ("CreateShell", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
+        ("CreateShell", "user", json!({"enum": ["root", "agent", null]})),
+        (
+            "CreateShell",
+            "env",
+            json!({
+                "propertyNames": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
+                "additionalProperties": {"type": "string", "pattern": NO_NUL},
+            }),
+        ),
+        ("RunInShell", "command", json!({"pattern": NO_NUL})),
+        ("RunInShell", "timeout_ms", up_to(LARGEST_EXACT)),
+        ("RunInShell", "max_output", json!({"minimum": 0, "maximum": LARGEST_EXACT})),
         (
             "AppendEvent",
             "kind",

@@ -13,6 +13,7 @@ mod process;
 mod quantity;
 mod report;
 mod session;
+mod shell;
 mod snapshots;
 mod spec;
 mod time;
@@ -40,6 +41,9 @@ pub use report::{Exit, ExitReport, RunReport, Usage};
 pub use session::{
     Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,
     Session, SessionPage, SessionState, UpdateSession,
+};
+pub use shell::{
+    CreateShell, RunInShell, Shell, ShellKind, ShellList, ShellOutcome, ShellResult, ShellState,
 };
 pub use snapshots::{
     BASELINE, Diff, DiffEntry, DiffKind, DiffQuery, Digest, Fork, ForkSession, Forks, Garbage, Lineage,

@@ -61,7 +61,8 @@ impl Actor {
         let lived =
             Timestamp::now().0 >= session.ttl.map_or(i64::MAX, |ttl| session.created.plus_seconds(ttl).0);
         let files_at_work = self.clerks.as_ref().is_some_and(|clerks| clerks.at_work());
-        if !lived && self.room.is_some() && (files_at_work || self.works().await) {
+        let shells_at_work = self.shared.shells.at_work(&session.id);
+        if !lived && self.room.is_some() && (files_at_work || shells_at_work || self.works().await) {
             self.last_active = Instant::now();
             return;
         }

@@ -58,6 +58,11 @@ impl Pid1 {
                 (self.signal_command(*command, *signal, *whom), Vec::new())
             }
             Question::Settle { command } => (self.settle(*command), Vec::new()),
+            Question::BeginRun { command, mark, timeout_ms } => {
+                (self.begin_run(*command, *mark, *timeout_ms), Vec::new())
+            }
+            Question::Run { command, mark } => (self.run_underway(*command, *mark), Vec::new()),
+            Question::EndRun { command, mark } => (self.end_run(*command, *mark), Vec::new()),
             Question::Connect { port, v6 } => match connect(*port, *v6) {
                 Ok(socket) => (Answer::Connected, vec![socket]),
                 Err(error) => failed(error),
@@ -158,10 +163,11 @@ impl Pid1 {
             Command::Running { kept: Some(kept), .. } if !kept.timed_out => kept.deadline,
             _ => None,
         };
-        self.commands.values().filter_map(deadline).min()
+        self.commands.values().filter_map(deadline).chain(self.next_of_runs()).min()
     }
 
     pub(super) fn check_deadlines(&mut self) {
+        self.help_runs_end();
         while self.nearest_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             let now = Instant::now();
             let over = self.commands.iter_mut().find_map(|(id, command)| {
@@ -210,6 +216,9 @@ impl Pid1 {
                 let stood_still = since.elapsed();
                 for kept in self.commands.values_mut().filter_map(Command::kept) {
                     kept.deadline = kept.deadline.map(|deadline| deadline + stood_still);
+                    if let Some(run) = &mut kept.run {
+                        run.stood_still(stood_still);
+                    }
                 }
                 self.frozen_since = None;
             }

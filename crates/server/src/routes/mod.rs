@@ -14,6 +14,7 @@ pub(crate) mod private;
 pub(crate) mod process_stream;
 pub(crate) mod processes;
 pub(crate) mod sessions;
+pub(crate) mod shells;
 pub(crate) mod tokens;
 pub(crate) mod transfer;
 pub(crate) mod upload;
@@ -48,6 +49,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/processes/{process}/resize", post(processes::resize))
         .route("/v1/sessions/{id}/processes/{process}/wait", get(processes::wait))
         .route("/v1/sessions/{id}/processes/{process}/attach", get(attach::attach))
+        .route("/v1/sessions/{id}/shells", get(shells::list).post(shells::create))
+        .route("/v1/sessions/{id}/shells/{shell}", get(shells::show).delete(shells::remove))
+        .route("/v1/sessions/{id}/shells/{shell}/run", post(shells::run))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)
