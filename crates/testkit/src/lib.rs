@@ -19,6 +19,7 @@ mod process;
 mod scratch;
 mod server;
 mod session;
+mod terminal;
 mod user;
 mod wait;
 
@@ -28,6 +29,7 @@ pub use process::TestProcess;
 pub use scratch::{Scratch, unique};
 pub use server::{Server, Setup};
 pub use session::TestSession;
+pub use terminal::TestTerminal;
 pub use user::{User, as_ordinary_user, as_root, for_each_user, run};
 pub use wait::{PATIENCE, eventually, settle, within};
 
