@@ -44,7 +44,11 @@ fn a_command_that_takes_too_long_ends_and_its_shell_does_not() {
                 let next = shell.run("echo $kept").await;
                 assert_eq!((next.output.as_str(), next.shell.replaced), ("yes\n", false), "{kind} {command}");
             }
-            assert_eq!(shell.run("kill -0 %1 2>&1 || kill -0 $!").await.exit_code, 0, "{kind}: its job goes on");
+            assert_eq!(
+                shell.run("kill -0 %1 2>&1 || kill -0 $!").await.exit_code,
+                0,
+                "{kind}: its job goes on"
+            );
             session.client().remove_shell(&session.id, &shell.id).await.expect("removed");
         }
     });
@@ -56,7 +60,11 @@ fn functions_are_left_too_and_traps_are_as_they_were() {
         let server = Server::of(user);
         let session = server.session().await;
         let shell = session.shell(json!({})).await;
-        shell.says("f() { while :; do :; done; echo in-f; }; g() { while :; do f; echo in-g; done; }; kept=yes").await;
+        shell
+            .says(
+                "f() { while :; do :; done; echo in-f; }; g() { while :; do f; echo in-g; done; }; kept=yes",
+            )
+            .await;
         shell.says("trap 'echo interrupted' INT; set -E").await;
         for command in [
             "f; echo never",
@@ -68,11 +76,18 @@ fn functions_are_left_too_and_traps_are_as_they_were() {
             "while ((1)); do ((1)); done; for ((;;)); do [[ 1 ]]; done",
         ] {
             let result = shell.run_within(150, command).await;
-            assert_eq!((result.exit_code, result.timed_out, result.output.as_str()), (124, true, ""), "{command}");
+            assert_eq!(
+                (result.exit_code, result.timed_out, result.output.as_str()),
+                (124, true, ""),
+                "{command}"
+            );
             assert!(!result.shell.ended, "{command}: {result:?}");
             assert_eq!(shell.says("echo $kept").await, "yes\n", "{command}");
         }
-        assert_eq!(shell.says("kill -INT $$; trap -p DEBUG; case $- in *E*) echo E;; esac").await, "interrupted\nE\n");
+        assert_eq!(
+            shell.says("kill -INT $$; trap -p DEBUG; case $- in *E*) echo E;; esac").await,
+            "interrupted\nE\n"
+        );
     });
 }
 
@@ -83,8 +98,13 @@ fn a_shell_that_cannot_be_saved_is_replaced() {
         let session = server.session().await;
         let shell = session.shell(json!({})).await;
         shell.says("kept=yes; sleep 7777 &").await;
-        let result = shell.run_within(100, "echo begun; trap '' STKFLT; sleep 1000 & while :; do :; done").await;
-        assert_eq!((result.exit_code, result.timed_out, result.output.as_str()), (124, true, "begun\n"), "{result:?}");
+        let result =
+            shell.run_within(100, "echo begun; trap '' STKFLT; sleep 1000 & while :; do :; done").await;
+        assert_eq!(
+            (result.exit_code, result.timed_out, result.output.as_str()),
+            (124, true, "begun\n"),
+            "{result:?}"
+        );
         assert!(result.shell.ended, "{result:?}");
         assert!(result.shell.reason.as_deref().is_some_and(|reason| reason.contains("could not be saved")));
         let left = in_room(&session).await;
@@ -142,7 +162,9 @@ fn a_command_under_way_keeps_its_session_and_a_pause_keeps_its_time() {
         let path = shell.path("/run");
         let http = server.http();
         let running = tokio::spawn(async move {
-            http.json(&json!({"command": "read x < /workspace/go; echo went on", "timeout_ms": 2000})).post(&path).await
+            http.json(&json!({"command": "read x < /workspace/go; echo went on", "timeout_ms": 2000}))
+                .post(&path)
+                .await
         });
         while shell.show().await.state != ShellState::Busy {}
         session.pause().await;

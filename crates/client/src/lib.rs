@@ -29,6 +29,7 @@ mod server;
 mod sessions;
 mod shells;
 mod sse;
+mod terminals;
 mod tokens;
 mod url;
 mod websocket;
@@ -45,6 +46,7 @@ pub use files::{WatchStream, WriteFile};
 pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
+pub use terminals::ScreenOptions;
 
 /// What is said to the server and what it says.
 pub use workroom_types as types;

@@ -31,6 +31,7 @@ mod shells;
 mod spawner;
 mod state_dir;
 mod stream;
+mod terminals;
 mod transfer;
 mod validate;
 mod workers;
@@ -41,7 +42,8 @@ pub use config::{EngineConfig, ExecDefaults, ProcessLimits, Quotas};
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
-pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
+pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
+pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;

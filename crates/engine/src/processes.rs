@@ -11,7 +11,9 @@ pub(crate) mod entry;
 mod follow;
 mod input;
 pub(crate) mod plan;
+pub(crate) mod sizes;
 
+pub use entry::Viewer;
 pub use follow::{Followed, Follower};
 
 use crate::actor::{Ask, Handle};
@@ -220,12 +222,30 @@ impl ProcessHandle {
         let size = PtySize { cols: size.cols.or(Some(now.cols)), rows: size.rows.or(Some(now.rows)) };
         let size = plan::terminal_size(size)?;
         let input = self.entry.input().ok_or_else(|| self.has_ended())?;
+        // What was written until now was written for the size until now.
+        let written = self.settled().await;
+        self.entry.sizes().change(written, size);
         let winsize = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(input.fd(), winsize).map_err(|_| self.has_ended())?;
         self.entry.update(|info| info.pty = Some(size));
         let entry = self.entry.clone();
         sessions::ask(&self.handle, &self.session, |reply| Ask::KeepProcess { entry, reply }).await?;
         Ok(self.info())
+    }
+
+    /// Bytes of stdout, with those that were still on their way.
+    async fn settled(&self) -> u64 {
+        if let Some(command) = self.entry.command()
+            && let Ok(Answer::Settled { written }) = self.ask_guest(Question::Settle { command }).await
+        {
+            return written[0];
+        }
+        self.entry.info().stdout.written
+    }
+
+    /// Somebody attaches with a terminal to write to it.
+    pub fn viewer(&self) -> Viewer {
+        Viewer::of(&self.entry)
     }
 
     /// Waits for its end, for so long: how it is then.
@@ -281,7 +301,7 @@ impl ProcessHandle {
     }
 }
 
-fn unreadable(error: &io::Error) -> Problem {
+pub(crate) fn unreadable(error: &io::Error) -> Problem {
     match error.kind() {
         io::ErrorKind::NotFound => {
             Problem::new(ProblemCode::NotFound, "the output of this process is not kept any more", "")

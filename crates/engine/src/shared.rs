@@ -10,9 +10,10 @@ use crate::layers::Held;
 use crate::shells::Shells;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
+use crate::terminals::Models;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 use workroom_store::Store;
 use workroom_types::{Problem, ProblemCode};
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) held: Held,
     pub(crate) machine: Machine,
     pub(crate) shells: Shells,
+    pub(crate) models: Arc<Models>,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -71,6 +73,7 @@ impl Shared {
             held: Held::default(),
             machine: Machine::find(),
             shells: Shells::default(),
+            models: Arc::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),

@@ -19,8 +19,12 @@ use workroom_types::{Caller, Problem, ProblemCode};
 const OPEN: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 
 /// Questions that need a body, and so come as POST; they change nothing.
-const ASKING: [&str; 3] =
-    ["/v1/sessions/{id}/files/stat", "/v1/sessions/{id}/files/search", "/v1/sessions/{id}/files/usage"];
+const ASKING: [&str; 4] = [
+    "/v1/sessions/{id}/files/stat",
+    "/v1/sessions/{id}/files/search",
+    "/v1/sessions/{id}/files/usage",
+    "/v1/sessions/{id}/terminals/{terminal}/wait",
+];
 
 pub(crate) async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();

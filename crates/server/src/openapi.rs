@@ -41,6 +41,16 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::shells::show,
         crate::routes::shells::remove,
         crate::routes::shells::run,
+        crate::routes::terminals::open,
+        crate::routes::terminals::list,
+        crate::routes::terminals::show,
+        crate::routes::terminals::close,
+        crate::routes::terminals::input,
+        crate::routes::terminals::plain,
+        crate::routes::terminals::screen,
+        crate::routes::terminals::wait,
+        crate::routes::terminals::resize,
+        crate::routes::terminals::signal,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -295,6 +305,21 @@ pub(crate) struct ShellPath {
     /// The shell's id or its name.
     #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "default")]
     shell: String,
+}
+
+/// A terminal, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct TerminalPath {
+    /// The terminal's id or its name.
+    #[param(
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        min_length = 1,
+        max_length = 64,
+        example = "t-0a1b2c3d"
+    )]
+    terminal: String,
 }
 
 /// A snapshot, in a session's path.

@@ -2,6 +2,7 @@
 
 use crate::plain::{Plain, PlainOptions};
 use crate::screen::Screen;
+use crate::style::columns;
 use regex_lite::{Regex, RegexBuilder};
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -59,14 +60,21 @@ impl Pattern {
         Ok(Pattern { search: Search::Regex(regex) })
     }
 
-    /// Whether it is on the screen now. Rows that are one line to the program are searched as one.
+    /// Whether it is on the screen now. Rows that are one line to the program are searched as one. Blanks at the end of
+    /// a row are not there, except before the cursor: a prompt ends with one.
     pub fn on_screen(&self, screen: &Screen) -> Option<OnScreen> {
         let mut text = String::new();
         // Where in the text each row begins.
         let mut starts = Vec::new();
-        for line in screen.lines(crate::Blanks::Trim) {
+        let cursor = screen.cursor();
+        for (row, line) in screen.lines(crate::Blanks::Trim).into_iter().enumerate() {
             starts.push(text.len());
-            text.push_str(&line.text());
+            let line_text = line.text();
+            text.push_str(&line_text);
+            if row == usize::from(cursor.row) {
+                let width: usize = line_text.chars().map(columns).sum();
+                text.extend(std::iter::repeat_n(' ', usize::from(cursor.column).saturating_sub(width)));
+            }
             if !line.wrapped {
                 text.push('\n');
             }

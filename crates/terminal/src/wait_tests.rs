@@ -120,6 +120,14 @@ fn the_screen_is_searched_with_wrapped_rows_joined() {
 }
 
 #[test]
+fn a_prompt_is_found_with_the_blank_that_it_ends_with() {
+    let mut screen = Screen::new(Size::new(20, 10).expect("a size"));
+    screen.feed("ä $ ls   \r\nä $ ".as_bytes());
+    assert_eq!(regex(r"^ä \$ $").on_screen(&screen).map(|found| found.row), Some(1));
+    assert_eq!(regex("^ä $ ls $").on_screen(&screen), None);
+}
+
+#[test]
 fn a_pattern_that_would_backtrack_does_not() {
     let mut log = TextLog::new(1 << 20, PlainOptions::default());
     log.feed(&b"a".repeat(30_000));

@@ -20,6 +20,7 @@ mod scratch;
 mod server;
 mod session;
 mod shell;
+mod terminal;
 mod user;
 mod wait;
 
@@ -30,6 +31,7 @@ pub use scratch::{Scratch, unique};
 pub use server::{Server, Setup};
 pub use session::TestSession;
 pub use shell::TestShell;
+pub use terminal::TestTerminal;
 pub use user::{User, as_ordinary_user, as_root, for_each_user, run};
 pub use wait::{PATIENCE, eventually, settle, within};
 

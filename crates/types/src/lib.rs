@@ -16,6 +16,7 @@ mod session;
 mod shell;
 mod snapshots;
 mod spec;
+mod terminals;
 mod time;
 mod token;
 
@@ -53,6 +54,11 @@ pub use snapshots::{
 pub use spec::{
     AGENT_ID, CommandSpec, HostMount, LAYER_ID, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize,
     Workspace, base_environment,
+};
+pub use terminals::{
+    Awaited, EndedBy, OpenTerminal, PlainPage, ScreenColor, ScreenCursor, ScreenModes, ScreenRow, ScreenRun,
+    TerminalClosed, TerminalInput, TerminalKey, TerminalKeys, TerminalList, TerminalScreen, TerminalShell,
+    TerminalWaited, WaitForTerminal,
 };
 pub use time::Timestamp;
 pub use token::{Caller, CreateToken, NewToken, Scope, TokenInfo, TokenList, TokenScope};

@@ -3,10 +3,12 @@
 use super::{Actor, Reply};
 use crate::processes::entry::{Ends, Entry};
 use crate::processes::plan::{SpawnMemo, SpawnPlan};
+use crate::processes::sizes::Sizes;
 use crate::room::gone;
 use crate::state_dir::make_dir;
 use crate::storage;
 use rustix::fs::{Mode, OFlags};
+use serde::Deserialize;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -70,10 +72,12 @@ impl Actor {
             let dir = self.output_dir();
             let mut entries = HashMap::new();
             for (id, doc) in parts {
+                let sizes = doc.get("sizes").and_then(|sizes| Sizes::deserialize(sizes).ok());
                 match serde_json::from_value::<Process>(doc) {
                     Ok(process) => {
                         let ring = dir.join(&id);
-                        entries.insert(id, Entry::new(process, ring));
+                        let sizes = sizes.unwrap_or_else(|| Sizes::new(process.pty));
+                        entries.insert(id, Entry::with_sizes(process, ring, sizes));
                     }
                     Err(error) => {
                         tracing::warn!(session = %self.row.session.id, id, %error, "an entry cannot be read");
@@ -335,11 +339,18 @@ impl Actor {
     /// Writes what is known of a process down, a moment later.
     pub(super) async fn record(&self, entry: &Arc<Entry>) {
         let info = entry.info();
+        let mut doc = serde_json::to_value(&info).unwrap_or_default();
+        {
+            let sizes = entry.sizes();
+            if sizes.has_changed() {
+                doc["sizes"] = json!(*sizes);
+            }
+        }
         let change = Change::PutPart {
             session: self.row.session.id.clone(),
             kind: PART.to_owned(),
             id: info.id.clone(),
-            doc: serde_json::to_value(&info).unwrap_or_default(),
+            doc,
         };
         self.shared.store.note(change).await;
     }

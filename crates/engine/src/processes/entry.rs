@@ -4,10 +4,12 @@
 //! without asking the owner: output is in a file that the guest appends to, input is a descriptor of the guest's.
 
 use super::input::InputEnd;
+use super::sizes::Sizes;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use workroom_proto::{SpoolReader, Stream};
@@ -18,6 +20,10 @@ pub(crate) struct Entry {
     info: Mutex<Process>,
     ring: PathBuf,
     line: Mutex<Line>,
+    /// Of its terminal, if it has one.
+    sizes: Mutex<Sizes>,
+    /// Terminals of people through which it is written to.
+    viewers: AtomicUsize,
     /// Changes with every write that was noticed, and with the end.
     changes: watch::Sender<u64>,
 }
@@ -53,8 +59,15 @@ impl Ends {
 
 impl Entry {
     pub(crate) fn new(info: Process, ring: PathBuf) -> Arc<Entry> {
+        let sizes = Sizes::new(info.pty);
+        Entry::with_sizes(info, ring, sizes)
+    }
+
+    /// One whose terminal has had these sizes.
+    pub(crate) fn with_sizes(info: Process, ring: PathBuf, sizes: Sizes) -> Arc<Entry> {
         let (changes, _) = watch::channel(0);
-        Arc::new(Entry { info: Mutex::new(info), ring, line: Mutex::default(), changes })
+        let (info, sizes) = (Mutex::new(info), Mutex::new(sizes));
+        Arc::new(Entry { info, ring, line: Mutex::default(), sizes, viewers: AtomicUsize::new(0), changes })
     }
 
     fn lock(&self) -> MutexGuard<'_, Process> {
@@ -98,6 +111,15 @@ impl Entry {
     /// Changes what is known of it: its size, its name.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Process)) {
         change(&mut self.lock());
+    }
+
+    pub(crate) fn sizes(&self) -> MutexGuard<'_, Sizes> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a person's own terminal is attached, which answers what programs ask of a terminal.
+    pub(crate) fn is_viewed(&self) -> bool {
+        self.viewers.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn ring(&self) -> &Path {
@@ -224,6 +246,22 @@ impl Entry {
         }
         *self.line() = Line::default();
         self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// Somebody who writes to a process by way of a terminal, until dropped.
+pub struct Viewer(Arc<Entry>);
+
+impl Viewer {
+    pub(crate) fn of(entry: &Arc<Entry>) -> Viewer {
+        entry.viewers.fetch_add(1, Ordering::SeqCst);
+        Viewer(entry.clone())
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.0.viewers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

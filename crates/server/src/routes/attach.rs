@@ -86,8 +86,11 @@ async fn serve(socket: Socket, process: ProcessHandle, follower: Follower, mode:
     if answers.send(Message::text(attached.to_string())).await.is_err() {
         return;
     }
+    // A terminal that is written through answers what programs ask of it.
+    let viewer = (!mode.read_only).then(|| process.viewer());
     let reader = tokio::spawn(read(source, process, mode, answers));
     write(sink, follower, to_say, stopping).await;
+    drop(viewer);
     reader.abort();
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod process_stream;
 pub(crate) mod processes;
 pub(crate) mod sessions;
 pub(crate) mod shells;
+pub(crate) mod terminals;
 pub(crate) mod tokens;
 pub(crate) mod transfer;
 pub(crate) mod upload;
@@ -52,6 +53,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/shells", get(shells::list).post(shells::create))
         .route("/v1/sessions/{id}/shells/{shell}", get(shells::show).delete(shells::remove))
         .route("/v1/sessions/{id}/shells/{shell}/run", post(shells::run))
+        .route("/v1/sessions/{id}/terminals", get(terminals::list).post(terminals::open))
+        .route("/v1/sessions/{id}/terminals/{terminal}", get(terminals::show).delete(terminals::close))
+        .route("/v1/sessions/{id}/terminals/{terminal}/input", post(terminals::input))
+        .route("/v1/sessions/{id}/terminals/{terminal}/plain", get(terminals::plain))
+        .route("/v1/sessions/{id}/terminals/{terminal}/screen", get(terminals::screen))
+        .route("/v1/sessions/{id}/terminals/{terminal}/wait", post(terminals::wait))
+        .route("/v1/sessions/{id}/terminals/{terminal}/resize", post(terminals::resize))
+        .route("/v1/sessions/{id}/terminals/{terminal}/signal", post(terminals::signal))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)
