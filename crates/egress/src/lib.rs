@@ -1,7 +1,8 @@
 //! What a room may reach: network policy, and the only ways out that enforce it.
 //!
 //! A room has no network of its own but loopback. Its programs reach the outside through [`serve_connection`], a proxy
-//! for HTTP and SOCKS5. Whatever they ask for goes the same way:
+//! for HTTP and SOCKS5, or, if they know of no proxy, through [`serve_tun`], which turns packets of a TUN device into
+//! connections. Whatever they ask for goes the same way:
 //!
 //! ```text
 //!   bytes of a room ─▶ host ─▶ rules ─▶ resolver ─▶ rules again, by address ─▶ dial that address ─▶ first words ─▶ relay
@@ -16,6 +17,7 @@
 //! | [`rules`], [`verdict`] | judging, and what was decided, in words |
 //! | [`session`] | one session's rules, limits and ledger; rules change while connections stand |
 //! | [`resolver`] | names to addresses |
+//! | [`transparent`] | packets, names and connections of programs that know of no proxy |
 //! | [`ledger`], [`learn`] | bytes, the log of connections, denials with counts; the allow-list that was needed |
 #![forbid(unsafe_code)]
 
@@ -38,6 +40,7 @@ mod serve;
 pub mod session;
 mod socks;
 pub mod special;
+pub mod transparent;
 mod tunnel;
 mod upstream;
 pub mod verdict;
@@ -49,4 +52,5 @@ pub use policy::{Mode, Policy, PolicyError};
 pub use resolver::{NameServers, ResolverSettings};
 pub use serve::serve_connection;
 pub use session::{Limits, SessionNet};
+pub use transparent::serve_tun;
 pub use verdict::{Denial, Permit, Reason};

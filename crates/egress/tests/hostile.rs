@@ -267,3 +267,126 @@ fn a_crowd_that_says_nothing_holds_nothing_for_long() {
         assert!(head.starts_with("HTTP/1.1 403"), "{head}");
     });
 }
+
+/// Packets as a room's kernel would never send them, over a pipe in place of a device.
+fn damaged_packets(rounds: usize) {
+    run_long(async move {
+        use workroom_egress::transparent::packet;
+        let rules = json!({"mode": "allow", "domains": ["a.test"], "cidrs": ["127.83.0.0/16"]});
+        let trap = Server::echo("127.0.0.1:0").await;
+        let open = Server::echo("127.83.0.2:0").await;
+        let world =
+            World::with_limits(rules, Limits { idle: Duration::from_secs(2), ..Limits::default() }).await;
+        let (device, room) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let service = tokio::spawn(workroom_egress::serve_tun(device.into(), world.session.clone()));
+        room.set_nonblocking(true).unwrap();
+        let room = tokio::net::UnixDatagram::from_std(room).unwrap();
+        let mut random = Random::from_environment();
+        let mut buffer = vec![0; 1 << 16];
+        for _ in 0..rounds {
+            let port = 1024 + random.below(60_000) as u16;
+            let (to, to_port) = match random.below(4) {
+                0 => ([127, 0, 0, 1], trap.port()),
+                1 => ([198, 18, random.below(4) as u8, random.below(256) as u8], 53),
+                _ => ([127, 83, 0, 2], open.port()),
+            };
+            let flags = [0x02, 0x10, 0x11, 0x04, 0x12, 0x29, random.next() as u8][random.below(7)];
+            let mut bytes = segment([198, 18, 0, 2], port, to, to_port, flags);
+            if random.below(3) == 0 {
+                bytes[9] = random.next() as u8;
+            }
+            if random.below(4) > 0 {
+                random.damage(&mut bytes);
+            }
+            let _ = packet::read(&bytes);
+            // A device has no empty packets; on the pipe one would be the end.
+            if bytes.is_empty() {
+                continue;
+            }
+            room.send(&bytes).await.unwrap();
+            while let Ok(length) = room.try_recv(&mut buffer) {
+                // Whatever it answers is a packet to the room.
+                assert!(length >= 20 && buffer[0] >> 4 == 4, "{:?}", &buffer[..length]);
+                for answer in go_on(&buffer[..length], &mut random) {
+                    let _ = room.try_send(&answer);
+                }
+            }
+        }
+        assert_eq!(trap.calls(), 0, "something got inside");
+        assert!(!service.is_finished(), "it goes on");
+        // A sound connection still stands.
+        let answered = async {
+            loop {
+                let port = 1024 + random.below(60_000) as u16;
+                room.send(&segment([198, 18, 0, 2], port, [127, 83, 0, 2], open.port(), 0x02)).await.unwrap();
+                let reading = async {
+                    loop {
+                        let length = room.recv(&mut buffer).await.unwrap();
+                        let to_us = length >= 40 && buffer[22..24] == port.to_be_bytes();
+                        if to_us && buffer[33] & 0x3f == 0x12 {
+                            return;
+                        }
+                    }
+                };
+                if tokio::time::timeout(Duration::from_millis(500), reading).await.is_ok() {
+                    return;
+                }
+            }
+        };
+        support::within(answered).await;
+    });
+}
+
+/// Answers to a packet of a connection that stands: the right one, and some that are nearly right.
+fn go_on(packet: &[u8], random: &mut Random) -> Vec<Vec<u8>> {
+    if packet.len() < 40 || packet[9] != 6 {
+        return Vec::new();
+    }
+    let field = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+    let short = |at: usize| u16::from_be_bytes(packet[at..at + 2].try_into().unwrap());
+    let address = |at: usize| -> [u8; 4] { packet[at..at + 4].try_into().unwrap() };
+    let mut answers = Vec::new();
+    for number in 0..random.below(5) as u32 {
+        let flags = if number == 0 { 0x10 } else { [0x10, 0x18, 0x11, 0x14, 0x02, 0x38][random.below(6)] };
+        let mut answer = segment(address(16), short(22), address(12), short(20), flags);
+        let near = |random: &mut Random, word: u32| match random.below(6) {
+            0 => word.wrapping_add(random.below(70_000) as u32),
+            1 => word.wrapping_sub(random.below(70_000) as u32),
+            2 => random.next() as u32,
+            _ => word,
+        };
+        let sequence = near(random, field(28));
+        let acknowledged = near(random, field(24).wrapping_add(1));
+        answer[24..28].copy_from_slice(&sequence.to_be_bytes());
+        answer[28..32].copy_from_slice(&acknowledged.to_be_bytes());
+        let window = [0xffff, 0, 1, random.next() as u16][random.below(4)];
+        answer[34..36].copy_from_slice(&window.to_be_bytes());
+        answer.extend((0..random.below(3000)).map(|_| 0u8));
+        let length = answer.len() as u16;
+        answer[2..4].copy_from_slice(&length.to_be_bytes());
+        answers.push(answer);
+    }
+    answers
+}
+
+/// A packet of a connection, with nothing in it; sums are not looked at.
+fn segment(from: [u8; 4], port: u16, to: [u8; 4], to_port: u16, flags: u8) -> Vec<u8> {
+    let mut bytes = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+    bytes.extend_from_slice(&from);
+    bytes.extend_from_slice(&to);
+    bytes.extend_from_slice(&port.to_be_bytes());
+    bytes.extend_from_slice(&to_port.to_be_bytes());
+    bytes.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    bytes
+}
+
+#[test]
+fn damaged_packets_get_nowhere_and_harm_nobody() {
+    damaged_packets(2_000);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn soak_damaged_packets_get_nowhere_and_harm_nobody() {
+    damaged_packets(200_000);
+}

@@ -3,6 +3,7 @@
 
 pub mod hello;
 pub mod names;
+pub mod room;
 pub mod tls;
 
 use std::future::Future;
