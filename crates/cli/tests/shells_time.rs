@@ -120,7 +120,7 @@ fn a_fork_bomb_ends_with_its_command() {
     run(async {
         let user = User::running_the_tests();
         let server = Server::of(&user);
-        let session = server.session_of(json!({"policy": {"pids": 60}})).await;
+        let session = server.session_like(json!({"policy": {"pids": 60}})).await;
         let shell = session.shell(json!({})).await;
         shell.says("kept=yes; sleep 7777 &").await;
         let result = shell.run_within(300, "b() { b | b & }; b; sleep 1000").await;

@@ -12,6 +12,7 @@ pub mod origin;
 pub mod readiness;
 pub mod seccomp;
 pub mod signal;
+pub mod tun;
 pub mod wait;
 
 use std::io;
