@@ -63,9 +63,6 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Ok(code) = HeaderValue::from_str(&format!("workroom; error={}", self.code)) {
-            headers.insert("proxy-status", code);
-        }
         // Most clients do not show the body of an answer to CONNECT, but they show its reason phrase.
         let phrase: Vec<u8> = self.sentence.bytes().filter(|byte| (b' '..=b'~').contains(byte)).collect();
         if let Ok(phrase) = ReasonPhrase::try_from(phrase) {

@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections to the outside at once.
+    /// Connections to the outside at once. One holds at most about 100 KiB through the proxy and 900 KiB through
+    /// packets, when both sides send and neither reads.
     pub connections: usize,
     /// How long nothing may happen on a connection.
     pub idle: Duration,

@@ -320,13 +320,14 @@ fn new_rules_cut_connections_of_packets_too_and_an_end_of_service_ends_all() {
         world.names.has("a.test", &["127.84.0.1"]);
         let service = tokio::spawn(serve_tun(tun, world.session.clone()));
         let server = Server::start("127.84.0.1:0", |mut stream| async move {
+            let _ = stream.read_u8().await;
             let _ = stream.write_all(b"hello").await;
             read_all(&mut stream).await;
         })
         .await;
         let program = format!(
-            "import socket\ns = socket.create_connection(('a.test', {}), timeout=15)\ns.recv(5)\n\
-             try: print(s.recv(10))\nexcept OSError as e: print(type(e).__name__)",
+            "import socket\ns = socket.create_connection(('a.test', {}), timeout=15)\ns.sendall(b'\\0')\n\
+             try: s.recv(5); print(s.recv(10))\nexcept OSError as e: print(type(e).__name__)",
             server.port()
         );
         let waiting = room.python(&program);

@@ -30,6 +30,7 @@ const LIFE: u32 = 30;
 /// RFC 8914: an operator's rule forbids the answer.
 const EXTENDED_ERROR: u16 = 15;
 const PROHIBITED: u16 = 18;
+const LONGEST_SENTENCE: usize = 220;
 const PAYLOAD: u16 = 1232;
 
 pub(super) fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
@@ -59,7 +60,10 @@ pub(super) async fn answer(question: &[u8], session: &SessionNet, pool: &Mutex<P
         let mut edns = Edns::new();
         edns.set_max_payload(PAYLOAD);
         if let Some(denial) = denied {
-            let text = [&PROHIBITED.to_be_bytes()[..], denial.to_string().as_bytes()].concat();
+            // Short enough for every client's packets; what is lost of a long sentence is in the log.
+            let mut sentence = denial.to_string().into_bytes();
+            sentence.truncate(LONGEST_SENTENCE);
+            let text = [&PROHIBITED.to_be_bytes()[..], &sentence].concat();
             edns.options_mut().insert(EdnsOption::Unknown(EXTENDED_ERROR, text));
         }
         reply.set_edns(edns);
