@@ -34,10 +34,12 @@ mod run;
 mod screen;
 mod seed;
 mod serve;
+mod shell;
 mod show;
 mod snapshot;
 mod stream;
 mod table;
+mod terminal;
 mod token;
 mod transfer;
 mod tree;
@@ -74,6 +76,10 @@ enum Verb {
     Show(show::Options),
     /// Run one command in a session
     Exec(Box<exec::Options>),
+    /// Open a terminal of a session here, or attach to one that is open
+    Shell(Box<shell::Options>),
+    /// Drive terminals of a session from scripts: ls, open, send, keys, text, screen, wait, resize, close
+    Terminal(terminal::Options),
     /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
     Files(Box<files::Options>),
     /// Copy files and directories to a session and from it
@@ -165,6 +171,8 @@ fn main() -> ExitCode {
         Verb::Ls(options) => ls::run(options),
         Verb::Show(options) => show::run(options),
         Verb::Exec(options) => exec::run(*options),
+        Verb::Shell(options) => shell::run(*options),
+        Verb::Terminal(options) => terminal::run(options),
         Verb::Files(options) => files::run(*options),
         Verb::Cp(options) => cp::run(options),
         Verb::Cat(options) => cat::run(options),
