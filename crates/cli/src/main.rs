@@ -36,10 +36,12 @@ mod screen;
 mod seed;
 mod serve;
 mod sh;
+mod shell;
 mod show;
 mod snapshot;
 mod stream;
 mod table;
+mod terminal;
 mod token;
 mod transfer;
 mod tree;
@@ -88,6 +90,10 @@ enum Verb {
     Wait(processes::Wait),
     /// Run one command in a shell of a session that keeps its state
     Sh(Box<sh::Options>),
+    /// Open a terminal of a session here, or attach to one that is open
+    Shell(Box<shell::Options>),
+    /// Drive terminals of a session from scripts: ls, open, send, keys, text, screen, wait, resize, close
+    Terminal(terminal::Options),
     /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
     Files(Box<files::Options>),
     /// Copy files and directories to a session and from it
@@ -185,6 +191,8 @@ fn main() -> ExitCode {
         Verb::Kill(options) => processes::kill(options),
         Verb::Wait(options) => processes::wait(options),
         Verb::Sh(options) => sh::run(*options),
+        Verb::Shell(options) => shell::run(*options),
+        Verb::Terminal(options) => terminal::run(options),
         Verb::Files(options) => files::run(*options),
         Verb::Cp(options) => cp::run(options),
         Verb::Cat(options) => cat::run(options),

@@ -43,7 +43,7 @@ pub use error::ClientError;
 pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
-pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
+pub use processes::{AttachOptions, Attached, AttachedInput, AttachedOutput, Attachment, OutputBytes};
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
 pub use terminals::ScreenOptions;

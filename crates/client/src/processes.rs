@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Client};
 use crate::sessions::session_path;
-use crate::websocket::{Said, Socket};
+use crate::websocket::{Incoming, Outgoing, Said, Socket};
 use crate::{ClientError, types};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -57,6 +57,15 @@ pub enum Attached {
 /// A process that is attached to. It goes on when this is dropped.
 pub struct Attachment {
     socket: Socket,
+}
+
+/// What goes into an attached process, apart from what comes out: one that reads nothing does not keep its output back.
+pub struct AttachedInput {
+    outgoing: Outgoing,
+}
+
+pub struct AttachedOutput {
+    incoming: Incoming,
 }
 
 fn process_path(session: &str, process: &str) -> String {
@@ -176,19 +185,16 @@ impl Attachment {
     pub async fn next(&mut self) -> Result<Option<Attached>, ClientError> {
         loop {
             let Some(said) = self.socket.next().await? else { return Ok(None) };
-            match said {
-                Said::Binary(message) => {
-                    if let Some(output) = output(message) {
-                        return Ok(Some(output));
-                    }
-                }
-                Said::Text(text) => {
-                    if let Some(said) = understood(&text)? {
-                        return Ok(Some(said));
-                    }
-                }
+            if let Some(attached) = attached(said)? {
+                return Ok(Some(attached));
             }
         }
+    }
+
+    /// Both directions, each by itself.
+    pub fn split(self) -> (AttachedInput, AttachedOutput) {
+        let (outgoing, incoming) = self.socket.split();
+        (AttachedInput { outgoing }, AttachedOutput { incoming })
     }
 
     pub async fn write(&mut self, data: impl Into<Bytes>) -> Result<(), ClientError> {
@@ -205,6 +211,35 @@ impl Attachment {
 
     pub async fn close_input(&mut self) -> Result<(), ClientError> {
         self.socket.send_text(json!({ "type": "close_input" }).to_string()).await
+    }
+}
+
+impl AttachedInput {
+    pub async fn write(&mut self, data: impl Into<Bytes>) -> Result<(), ClientError> {
+        self.outgoing.send_binary(data.into()).await
+    }
+
+    pub async fn resize(&mut self, cols: u16, rows: u16) -> Result<(), ClientError> {
+        self.outgoing.send_text(json!({ "type": "resize", "cols": cols, "rows": rows }).to_string()).await
+    }
+}
+
+impl AttachedOutput {
+    /// The next thing that is said; nothing when the line is over. May be dropped and called again without loss.
+    pub async fn next(&mut self) -> Result<Option<Attached>, ClientError> {
+        loop {
+            let Some(said) = self.incoming.next().await? else { return Ok(None) };
+            if let Some(attached) = attached(said)? {
+                return Ok(Some(attached));
+            }
+        }
+    }
+}
+
+fn attached(said: Said) -> Result<Option<Attached>, ClientError> {
+    match said {
+        Said::Binary(message) => Ok(output(message)),
+        Said::Text(text) => understood(&text),
     }
 }
 

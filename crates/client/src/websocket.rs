@@ -5,6 +5,7 @@ use crate::call::{Call, Client};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -46,18 +47,60 @@ impl Client {
     }
 }
 
+/// The half that is listened to.
+pub(crate) struct Incoming {
+    stream: SplitStream<WebSocketStream<TokioIo<Upgraded>>>,
+}
+
+/// The half that is spoken into, whether or not the other is listened to meanwhile.
+pub(crate) struct Outgoing {
+    sink: SplitSink<WebSocketStream<TokioIo<Upgraded>>, Message>,
+}
+
+impl Incoming {
+    pub(crate) async fn next(&mut self) -> Result<Option<Said>, ClientError> {
+        loop {
+            if let Some(said) = understood(self.stream.next().await)? {
+                return Ok(said);
+            }
+        }
+    }
+}
+
+impl Outgoing {
+    pub(crate) async fn send_text(&mut self, text: String) -> Result<(), ClientError> {
+        self.sink.send(Message::text(text)).await.map_err(|error| broke(&error))
+    }
+
+    pub(crate) async fn send_binary(&mut self, data: Bytes) -> Result<(), ClientError> {
+        self.sink.send(Message::Binary(data)).await.map_err(|error| broke(&error))
+    }
+}
+
+/// What a message says: nothing inside if it is the last one, nothing at all if it is none for callers.
+fn understood(message: Option<Result<Message, Error>>) -> Result<Option<Option<Said>>, ClientError> {
+    match message {
+        Some(Ok(Message::Text(text))) => Ok(Some(Some(Said::Text(text.as_str().to_owned())))),
+        Some(Ok(Message::Binary(data))) => Ok(Some(Some(Said::Binary(data)))),
+        Some(Ok(Message::Close(_))) | None => Ok(Some(None)),
+        Some(Ok(_)) => Ok(None),
+        Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) => Ok(Some(None)),
+        Some(Err(error)) => Err(broke(&error)),
+    }
+}
+
 impl Socket {
     pub(crate) async fn next(&mut self) -> Result<Option<Said>, ClientError> {
         loop {
-            match self.stream.next().await {
-                Some(Ok(Message::Text(text))) => return Ok(Some(Said::Text(text.as_str().to_owned()))),
-                Some(Ok(Message::Binary(data))) => return Ok(Some(Said::Binary(data))),
-                Some(Ok(Message::Close(_))) | None => return Ok(None),
-                Some(Ok(_)) => {}
-                Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) => return Ok(None),
-                Some(Err(error)) => return Err(broke(&error)),
+            if let Some(said) = understood(self.stream.next().await)? {
+                return Ok(said);
             }
         }
+    }
+
+    pub(crate) fn split(self) -> (Outgoing, Incoming) {
+        let (sink, stream) = self.stream.split();
+        (Outgoing { sink }, Incoming { stream })
     }
 
     pub(crate) async fn send_text(&mut self, text: String) -> Result<(), ClientError> {
