@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use workroom_testkit::types::{ShellState, UpdateSession};
-use workroom_testkit::{Server, TestSession, User, for_each_user, run};
+use workroom_testkit::{Server, TestSession, User, eventually, for_each_user, run};
 
 /// What still runs in the room, by its command line.
 async fn in_room(session: &TestSession) -> Vec<String> {
@@ -17,7 +17,7 @@ fn a_command_that_takes_too_long_ends_and_its_shell_does_not() {
         let session = server.session().await;
         for kind in ["bash", "sh"] {
             let shell = session.shell(json!({"shell": kind})).await;
-            shell.says("kept=yes; sleep 7777 & mkfifo -m 666 /tmp/fifo 2>/dev/null").await;
+            shell.says("kept=yes; sleep 7777 & job=$!; mkfifo -m 666 /tmp/fifo 2>/dev/null; true").await;
             for command in [
                 "sleep 1000; echo never",
                 "sleep 1000 | cat; echo never",
@@ -49,6 +49,7 @@ fn a_command_that_takes_too_long_ends_and_its_shell_does_not() {
                 0,
                 "{kind}: its job goes on"
             );
+            assert_eq!(shell.run("kill -0 $job").await.exit_code, 0, "{kind}: its job goes on");
             session.client().remove_shell(&session.id, &shell.id).await.expect("removed");
         }
     });
@@ -70,7 +71,6 @@ fn functions_are_left_too_and_traps_are_as_they_were() {
             "f; echo never",
             "for i in 1 2; do g; echo in-for; done; echo never",
             "g | cat; echo never",
-            "r() { r; }; r; echo never",
             "source /dev/stdin <<< 'while :; do :; done; echo never'; echo never",
             "case x in x) f;; esac; [[ $(f) ]]; echo never",
             "while ((1)); do ((1)); done; for ((;;)); do [[ 1 ]]; done",
@@ -149,7 +149,7 @@ fn what_earlier_jobs_start_is_theirs() {
 }
 
 #[test]
-fn a_command_under_way_keeps_its_session_and_a_pause_keeps_its_time() {
+fn a_command_under_way_keeps_its_session() {
     run(async {
         let user = User::running_the_tests();
         let server = Server::of(&user);
@@ -172,5 +172,40 @@ fn a_command_under_way_keeps_its_session_and_a_pause_keeps_its_time() {
         session.resume().await;
         session.sh("mkfifo /workspace/go 2>/dev/null; true").await;
         let _ = running;
+    });
+}
+
+/// While all stands still, so does a command's time; what is asked for meanwhile is refused.
+#[test]
+fn a_pause_takes_nothing_of_a_commands_time() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let session = server.session().await;
+        let shell = session.shell(json!({})).await;
+        shell.says("mkfifo /workspace/go").await;
+        let (path, http) = (shell.path("/run"), server.http());
+        let command = json!({"command": "read x < /workspace/go; echo went on", "timeout_ms": 3000});
+        let running = tokio::spawn(async move { http.json(&command).post(&path).await });
+        eventually(async || match shell.show().await.state {
+            ShellState::Busy => Ok(()),
+            state => Err(format!("{state:?}")),
+        })
+        .await;
+        session.pause().await;
+        server
+            .http()
+            .json(&json!({"command": "true"}))
+            .post(&session.path("/shells/default/run"))
+            .await
+            .problem(409);
+        tokio::time::sleep(std::time::Duration::from_millis(3200)).await;
+        session.resume().await;
+        session.sh("echo > /workspace/go").await;
+        let answer = running.await.expect("an answer").expect(200);
+        assert_eq!(
+            (answer["output"].as_str(), answer["timed_out"].as_bool()),
+            (Some("went on\n"), Some(false))
+        );
     });
 }

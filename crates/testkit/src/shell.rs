@@ -45,9 +45,8 @@ impl TestShell<'_> {
 
     pub async fn request(&self, request: RunInShell) -> ShellResult {
         let ran = self.session.client().run_in_shell(&self.session.id, &self.id, &request);
-        within("a command of a shell", ran)
-            .await
-            .unwrap_or_else(|error| panic!("{}: {error}", request.command))
+        let shown: String = request.command.chars().take(200).collect();
+        within("a command of a shell", ran).await.unwrap_or_else(|error| panic!("{shown}: {error}"))
     }
 
     /// What a command that succeeds writes to stdout.

@@ -3,7 +3,7 @@
 \shopt -s expand_aliases;
 __wr_q= __wr_s=0 __wr_c= __wr_x= __wr_o=;
 __wr_next() {
-\builtin trap __wr_stop STKFLT;
+\builtin trap : STKFLT;
 if [[ $__wr_o ]]; then __wr_go; fi;
 __wr_s=$1;
 if [[ $- == *x* ]]; then \builtin set +x; __wr_x=1; else __wr_x=; fi;
@@ -11,7 +11,7 @@ if [[ $__wr_q ]]; then { \builtin pwd; \builtin printf '\0%s %s\0' "$__wr_q" "$_
 __wr_read;
 if [[ ! $__wr_q ]]; then \exit 125; [[ ${__wr_broken?} ]]; fi;
 if [[ $__wr_x ]]; then __wr_c=$'set -x\n'$__wr_c; fi;
-[[ 1 ]];
+\builtin trap __wr_stop STKFLT;
 };
 __wr_read() {
 \builtin local LC_ALL=C IFS=' ' n;

@@ -16,6 +16,7 @@
 //! - Children do not have the channel: it is closed for what is evaluated, and the shell's own copy closes at exec.
 //! - Aliases and functions by the names of builtins: `\builtin`. Where that itself is redefined nothing is read any
 //!   more, and the shell ends.
+//! - The signal that ends a command's time means nothing between two commands: one that comes late ends no other.
 //! - The end of a command's time: a signal's trap sets another one, for `DEBUG`, that refuses every further step with
 //!   `break 0` (which fails, and leaves all loops) and, in a function, returns from it. So even a loop without any
 //!   process ends, and the shell has its state. sh has no such trap: it leaves loops, and else is replaced.

@@ -140,10 +140,10 @@ pub(crate) async fn finish(
     let duration = since.elapsed();
     let question = Question::EndRun { command, mark: plan.mark };
     let answer = ask(handle, session, question).await;
-    let (began, written, stage) = match answer {
-        Ok(Answer::RunEnded { began, written, stage }) => (began, written, stage),
-        // Its room is gone, or another one came: what was written is not told from what others wrote.
-        _ => return Err(gone("the room ended while the command ran")),
+    let (began, written, stage) = match answer? {
+        Answer::RunEnded { began, written, stage } => (began, written, stage),
+        // Another room came: what was written is not told from what others wrote.
+        _ => return Err(gone("the shell and its room ended while the command ran")),
     };
     let timed_out = stage > RunStage::Running;
     let mut shell = ShellOutcome { id: line.record.id.clone(), ..ShellOutcome::default() };

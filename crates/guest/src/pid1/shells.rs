@@ -58,11 +58,16 @@ impl Pid1 {
     }
 
     pub(super) fn end_run(&mut self, command: u32, mark: u64) -> Answer {
+        self.hear_of_clerks();
         let ended = |run: &mut ShellRun, written| {
             (run.is_over, run.next) = (true, None);
             Answer::RunEnded { began: run.began, written, stage: run.stage }
         };
-        if let Some(Command::Running { kept: Some(kept), .. }) = self.commands.get_mut(&command) {
+        if let Some(Command::Running { pid, kept: Some(kept), .. }) = self.commands.get_mut(&command) {
+            // What it had put behind is not waited for by the shell, and is not left behind either.
+            if let Some(run) = kept.run.as_ref().filter(|run| run.stage > RunStage::Running && !run.is_over) {
+                self.census.end_begun_since(run.since, *pid, kept.label, &self.staff, FEW_LOOKS);
+            }
             self.pipes.read_now(kept);
             let written = kept.output.written();
             return match kept.run.as_mut().filter(|run| run.mark == mark) {
