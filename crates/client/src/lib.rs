@@ -25,6 +25,7 @@ mod files;
 mod past;
 mod private;
 mod processes;
+mod recordings;
 mod server;
 mod sessions;
 mod sse;
@@ -42,6 +43,7 @@ pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
 pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
+pub use recordings::ReadRecording;
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
 

@@ -7,6 +7,7 @@ use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::recordings::Recordings;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) access: Access,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
+    pub(crate) recordings: Recordings,
     pub(crate) machine: Machine,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
@@ -60,6 +62,7 @@ impl Shared {
     ) -> Shared {
         Shared {
             admission: Admission::new(config.quotas),
+            recordings: Recordings::new(state.recordings(), config.recordings),
             config,
             state,
             store,
@@ -146,7 +149,12 @@ impl Shared {
 
     /// Moves what is kept beside a session out of sight; it is deleted at leisure.
     pub(crate) fn discard_private(&self, id: &str) {
-        for (dir, what) in [(self.state.private(), "private"), (self.state.output(), "output")] {
+        self.recordings.close(id);
+        for (dir, what) in [
+            (self.state.private(), "private"),
+            (self.state.output(), "output"),
+            (self.state.recordings(), "recordings"),
+        ] {
             if let Err(error) = self.state.discard(&dir.join(id), &format!("{what}-{id}")) {
                 tracing::error!(session = id, %error, what, "files of a deleted session stay for now");
             }

@@ -20,7 +20,7 @@ use workroom_store::Change;
 use workroom_types::{Problem, ProblemCode, Process, ProcessState, RoomError, RunReport};
 
 /// What kind of part of a session an entry is, in the store.
-const PART: &str = "process";
+pub(crate) const PART: &str = "process";
 
 /// How soon the record of an end is durable. Until then the guest keeps the end, for a server that comes after this one.
 const RECORDED_WITHIN: Duration = Duration::from_secs(2);
@@ -81,6 +81,8 @@ impl Actor {
             for running in self.table.running.values() {
                 entries.insert(running.entry.id(), running.entry.clone());
             }
+            let ended = entries.values().filter(|entry| entry.is_recorded() && !entry.is_running());
+            self.shared.recordings.finish(&self.row.session.id, ended.cloned().collect());
             self.table.entries = Some(entries);
         }
         Ok(self.table.entries.get_or_insert_default())
@@ -98,6 +100,7 @@ impl Actor {
         for entry in lost {
             entry.lost("its room ended");
             self.record(&entry).await;
+            self.shared.recordings.finish(&self.row.session.id, vec![entry]);
         }
         Ok(())
     }
@@ -206,6 +209,7 @@ impl Actor {
         let (entry, reply) = (running.entry.clone(), running.reply.take());
         let actor = running.memo.actor.clone();
         entry.started(command, pid, ends);
+        self.shared.recordings.start(&self.row.session.id, &entry);
         if let Some(entries) = &mut self.table.entries {
             entries.insert(entry.id(), entry.clone());
         }
@@ -238,6 +242,8 @@ impl Actor {
         self.touch();
         self.to_forget.push((command, Some(Instant::now() + RECORDED_WITHIN)));
         running.entry.finished(&report);
+        // One that ended before it was seen to run.
+        self.shared.recordings.start(&self.row.session.id, &running.entry);
         self.ended(&running, "process.exited").await;
         if let Some(reply) = running.reply {
             let _ = reply.send(Ok(running.entry));
@@ -373,6 +379,7 @@ impl Actor {
         if !has_input {
             entry.drop_input();
         }
+        self.shared.recordings.start(&self.row.session.id, &entry);
         if let Some(entries) = &mut self.table.entries {
             entries.insert(id, entry.clone());
         }

@@ -13,6 +13,7 @@ pub(crate) mod past;
 pub(crate) mod private;
 pub(crate) mod process_stream;
 pub(crate) mod processes;
+pub(crate) mod recordings;
 pub(crate) mod sessions;
 pub(crate) mod tokens;
 pub(crate) mod transfer;
@@ -48,6 +49,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/processes/{process}/resize", post(processes::resize))
         .route("/v1/sessions/{id}/processes/{process}/wait", get(processes::wait))
         .route("/v1/sessions/{id}/processes/{process}/attach", get(attach::attach))
+        .route("/v1/sessions/{id}/recordings", get(recordings::list))
+        .route("/v1/sessions/{id}/recordings/{process}", get(recordings::read).delete(recordings::delete))
+        .route("/v1/sessions/{id}/recordings/{process}/transcript", get(recordings::transcript))
+        .route("/v1/sessions/{id}/recordings/{process}/markers", post(recordings::mark))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)
