@@ -8,6 +8,11 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     Ok(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
+/// `500ms`, `1s`, `2m`, or nothing at all: `0s`.
+pub(crate) fn span_of_time(text: &str) -> Result<std::time::Duration, String> {
+    if matches!(text, "0" | "0s") { Ok(std::time::Duration::ZERO) } else { parse_duration(text) }
+}
+
 /// `500ms`, `30s`, as milliseconds.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     let millis = parse_duration(text)?.as_millis().max(1);

@@ -49,6 +49,18 @@ pub(crate) struct ServeDefaults {
     pub(crate) quotas: QuotaDefaults,
     pub(crate) exec: ServeExecDefaults,
     pub(crate) policy: PolicyDefaults,
+    pub(crate) recordings: RecordingDefaults,
+}
+
+/// What is recorded, and how much of it is kept.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RecordingDefaults {
+    /// `terminals`, `all` or `none`, of those that do not say.
+    pub(crate) record: Option<String>,
+    pub(crate) size: Option<String>,
+    pub(crate) session_size: Option<String>,
+    pub(crate) count: Option<u64>,
 }
 
 /// How much of the machine sessions may take; 0 for no limit.

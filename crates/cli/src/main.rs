@@ -27,8 +27,10 @@ mod place;
 mod plan;
 mod processes;
 mod progress;
+mod recordings;
 mod relay;
 mod remote;
+mod replay;
 mod reset;
 mod result;
 mod run;
@@ -108,6 +110,10 @@ enum Verb {
     Patch(patch::Options),
     /// Follow what happens to the files of a session
     Watch(watch::Options),
+    /// List the recordings of a session's processes
+    Recordings(recordings::Options),
+    /// Play a recording of a terminal or a process
+    Replay(Box<replay::Options>),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -200,6 +206,8 @@ fn main() -> ExitCode {
         Verb::Grep(options) => grep::run(*options),
         Verb::Patch(options) => patch::run(options),
         Verb::Watch(options) => watch::run(options),
+        Verb::Recordings(options) => recordings::run(options),
+        Verb::Replay(options) => replay::run(*options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),

@@ -1,6 +1,6 @@
 //! The caller's own terminal: its size, and raw mode that is always given back.
 
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 use workroom_types::TerminalSize;
 
 pub(crate) fn both_are_terminals() -> bool {
@@ -34,5 +34,24 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Without an echo of what is typed, until dropped; then what was typed meanwhile is thrown away. Control-C still is one.
+pub(crate) struct Quiet(Termios);
+
+impl Quiet {
+    pub(crate) fn enter() -> Option<Quiet> {
+        let before = tcgetattr(rustix::stdio::stdin()).ok()?;
+        let mut quiet = before.clone();
+        quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+        tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &quiet).ok()?;
+        Some(Quiet(before))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Flush, &self.0);
     }
 }

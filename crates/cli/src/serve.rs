@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
-use workroom_engine::{Engine, EngineConfig};
+use workroom_engine::{Engine, EngineConfig, RecordWhat};
 use workroom_room::Spawner;
 use workroom_server::{Listeners, ServerConfig};
 use workroom_types::{RoomError, parse_bytes, parse_cpus, parse_duration};
@@ -197,6 +197,19 @@ fn engine_config(mut engine: EngineConfig, defaults: &ServeDefaults) -> Result<E
             exec.output, exec.largest_output
         ));
     }
+
+    let (recordings, given) = (&mut engine.recordings, &defaults.recordings);
+    let what = |name: &String| match name.as_str() {
+        "terminals" => Ok(RecordWhat::Terminals),
+        "all" => Ok(RecordWhat::All),
+        "none" => Ok(RecordWhat::None),
+        other => Err(format!("\"{other}\" is none of terminals, all and none")),
+    };
+    set("recordings.record", &mut engine.processes.record, given.record.as_ref(), what)?;
+    set("recordings.size", &mut recordings.size, given.size.as_ref(), bytes)?;
+    set("recordings.session_size", &mut recordings.session_size, given.session_size.as_ref(), bytes)?;
+    let count = |number: &u64| usize::try_from(*number).map_err(|error| error.to_string());
+    set("recordings.count", &mut recordings.count, given.count.as_ref(), count)?;
 
     let (policy, given) = (&mut engine.policy, &defaults.policy);
     set("policy.memory", &mut policy.memory, given.memory.as_ref(), |text| parse_bytes(text).map(Some))?;

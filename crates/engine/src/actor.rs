@@ -10,6 +10,7 @@ mod squash;
 
 pub(crate) use life::room_spec;
 pub(crate) use past::{Copying, Frozen, no_snapshot};
+pub(crate) use processes::PART as PROCESS_PART;
 pub(crate) use relatives::{ForkCost, Kept, MergePlan, NewForks};
 pub(crate) use squash::Squashed;
 

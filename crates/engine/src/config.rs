@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-use workroom_types::Policy;
+use workroom_types::{Policy, ProcessKind};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
@@ -11,6 +11,7 @@ pub struct EngineConfig {
     pub quotas: Quotas,
     pub exec: ExecDefaults,
     pub processes: ProcessLimits,
+    pub recordings: RecordingLimits,
     /// What a session gets where its creator says nothing.
     pub policy: Policy,
     /// Host paths that every room sees read-only: source, place in the room.
@@ -52,6 +53,43 @@ pub struct ProcessLimits {
     /// Ended processes whose record and output are kept, and the bytes of output of all of them.
     pub ended: usize,
     pub ended_output: u64,
+    /// What is recorded that says nothing of it.
+    pub record: RecordWhat,
+}
+
+/// Which processes are recorded that say nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RecordWhat {
+    None,
+    #[default]
+    Terminals,
+    All,
+}
+
+impl RecordWhat {
+    pub(crate) fn includes(self, kind: ProcessKind) -> bool {
+        match self {
+            RecordWhat::None => false,
+            RecordWhat::Terminals => kind == ProcessKind::Terminal,
+            RecordWhat::All => true,
+        }
+    }
+}
+
+/// How much recordings may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordingLimits {
+    /// Bytes of one; then it stops, and says so.
+    pub size: u64,
+    /// Bytes of all of a session, and how many there are: then those go that ended first.
+    pub session_size: u64,
+    pub count: usize,
+}
+
+impl Default for RecordingLimits {
+    fn default() -> RecordingLimits {
+        RecordingLimits { size: 64 << 20, session_size: 1 << 30, count: 1000 }
+    }
 }
 
 impl Default for ProcessLimits {
@@ -62,6 +100,7 @@ impl Default for ProcessLimits {
             largest_output: 1 << 30,
             ended: 2000,
             ended_output: 1 << 30,
+            record: RecordWhat::default(),
         }
     }
 }
@@ -88,6 +127,7 @@ impl EngineConfig {
                 concurrent: 256,
             },
             processes: ProcessLimits::default(),
+            recordings: RecordingLimits::default(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
             mounts: Vec::new(),
         }

@@ -24,6 +24,7 @@ mod pipes;
 mod private_files;
 mod processes;
 mod reconcile;
+mod recordings;
 mod room;
 mod sessions;
 mod shared;
@@ -38,12 +39,14 @@ mod workers;
 
 pub use transfer::SessionExport;
 
-pub use config::{EngineConfig, ExecDefaults, ProcessLimits, Quotas};
+pub use config::{EngineConfig, ExecDefaults, ProcessLimits, Quotas, RecordWhat, RecordingLimits};
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
+pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
+pub use recordings::{RecordingQuery, RecordingStream};
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;

@@ -10,6 +10,7 @@
 pub(crate) mod entry;
 mod follow;
 mod input;
+pub(crate) mod notes;
 pub(crate) mod plan;
 pub(crate) mod sizes;
 

@@ -129,7 +129,7 @@ fn end_stray(dir: PathBuf) {
 /// Files of sessions that are not recorded, or are deleted, go to the trash.
 async fn discard_orphans(shared: &Shared) -> Result<(), Problem> {
     let mut beside = Vec::new();
-    for dir in [shared.state.private(), shared.state.output()] {
+    for dir in [shared.state.private(), shared.state.output(), shared.state.recordings()] {
         beside.extend(std::fs::read_dir(dir).into_iter().flatten().flatten());
     }
     for entry in beside {

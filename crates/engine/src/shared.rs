@@ -8,6 +8,7 @@ use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
 use crate::shells::Shells;
+use crate::recordings::Recordings;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use crate::terminals::Models;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) access: Access,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
+    pub(crate) recordings: Recordings,
     pub(crate) machine: Machine,
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
@@ -64,6 +66,7 @@ impl Shared {
     ) -> Shared {
         Shared {
             admission: Admission::new(config.quotas),
+            recordings: Recordings::new(state.recordings(), config.recordings),
             config,
             state,
             store,
@@ -154,7 +157,12 @@ impl Shared {
 
     /// Moves what is kept beside a session out of sight; it is deleted at leisure.
     pub(crate) fn discard_private(&self, id: &str) {
-        for (dir, what) in [(self.state.private(), "private"), (self.state.output(), "output")] {
+        self.recordings.close(id);
+        for (dir, what) in [
+            (self.state.private(), "private"),
+            (self.state.output(), "output"),
+            (self.state.recordings(), "recordings"),
+        ] {
             if let Err(error) = self.state.discard(&dir.join(id), &format!("{what}-{id}")) {
                 tracing::error!(session = id, %error, what, "files of a deleted session stay for now");
             }

@@ -8,6 +8,7 @@
 //!    layers/NAME/    fs/ and work/: what a session's rooms have written; the first one has the session's name
 //!    private/SESSION/ files kept beside the session
 //!    output/SESSION/ what its processes wrote: a ring for each
+//!    recordings/SESSION/ID.cast  what its processes showed, with times
 //!    rooms/SESSION-N/ guest.sock: the way to a live room; layer: the name of the one that it writes to
 //!    trash/          what is being deleted
 //! ```
@@ -62,6 +63,7 @@ impl StateDir {
         for dir in [state.layers(), state.output(), state.private(), state.rooms(), state.trash()] {
             make_dir(&dir).map_err(failed)?;
         }
+        make_dir(&state.recordings()).map_err(failed)?;
         Ok(state)
     }
 
@@ -80,6 +82,11 @@ impl StateDir {
     /// Where the output of a session's processes is kept.
     pub(crate) fn output(&self) -> PathBuf {
         self.root.join("output")
+    }
+
+    /// Where the recordings of a session's processes are kept.
+    pub(crate) fn recordings(&self) -> PathBuf {
+        self.root.join("recordings")
     }
 
     pub(crate) fn rooms(&self) -> PathBuf {

@@ -51,6 +51,11 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::terminals::wait,
         crate::routes::terminals::resize,
         crate::routes::terminals::signal,
+        crate::routes::recordings::list,
+        crate::routes::recordings::read,
+        crate::routes::recordings::delete,
+        crate::routes::recordings::transcript,
+        crate::routes::recordings::mark,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -320,6 +325,14 @@ pub(crate) struct TerminalPath {
         example = "t-0a1b2c3d"
     )]
     terminal: String,
+/// A recording, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct RecordingPath {
+    /// The id of the process that was recorded.
+    #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "t-0a1b2c3d")]
+    process: String,
 }
 
 /// A snapshot, in a session's path.

@@ -62,7 +62,12 @@ enum Part {
 async fn pump(mut pieces: impl Pieces, with_trailers: bool, parts: mpsc::Sender<Result<Part, Problem>>) {
     let mut hash = with_trailers.then(|| Hash::new(&SHA256));
     loop {
-        let part = match pieces.next().await {
+        // What comes late is not waited for when nobody reads it any more.
+        let next = tokio::select! {
+            next = pieces.next() => next,
+            () = parts.closed() => return,
+        };
+        let part = match next {
             Ok(Some(piece)) => {
                 if let Some(hash) = &mut hash {
                     hash.update(&piece);

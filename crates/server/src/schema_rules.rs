@@ -77,6 +77,7 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
             "kind",
             json!({"pattern": "^[a-z0-9][a-z0-9._-]{0,63}$", "minLength": 1, "maxLength": 64}),
         ),
+        ("AddMarker", "label", json!({"maxLength": 250})),
         ("TakeSnapshot", "name", json!({"pattern": SNAPSHOT, "maxLength": 64})),
         ("ResetSession", "to", json!({"pattern": SNAPSHOT, "maxLength": 64})),
         ("ForkSession", "count", up_to(100)),

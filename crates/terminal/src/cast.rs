@@ -7,9 +7,9 @@ mod convert;
 mod reader;
 mod recorder;
 
-pub use convert::{to_v2, transcript};
+pub use convert::{Transcript, to_v2, transcript, v2_event, v2_header};
 pub use reader::Reader;
-pub use recorder::{Recorded, Recorder};
+pub use recorder::{Recorded, Recorder, Source};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

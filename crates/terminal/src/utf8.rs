@@ -56,6 +56,11 @@ impl Utf8Decoder {
         }
     }
 
+    /// How many bytes wait for the rest of their character.
+    pub(crate) fn held(&self) -> usize {
+        self.length
+    }
+
     /// No more bytes come: the beginning of a character that is still held never became one.
     pub(crate) fn finish(&mut self) -> Option<&'static str> {
         (std::mem::take(&mut self.length) > 0).then_some(REPLACEMENT)

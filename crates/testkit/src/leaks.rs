@@ -60,7 +60,7 @@ pub fn groups_of(sessions: &[String]) -> Vec<PathBuf> {
 
 /// What lies in the directories of a state that hold what belongs to sessions.
 pub(crate) fn left_in(state: &Path) -> Vec<PathBuf> {
-    let dirs = ["rooms", "layers", "private", "trash"];
+    let dirs = ["rooms", "layers", "private", "output", "recordings", "trash"];
     let entries = dirs.iter().flat_map(|dir| fs::read_dir(state.join(dir)).into_iter().flatten().flatten());
     entries.map(|entry| entry.path()).collect()
 }

@@ -11,6 +11,7 @@ mod path;
 mod problem;
 mod process;
 mod quantity;
+mod recording;
 mod report;
 mod session;
 mod shell;
@@ -38,6 +39,7 @@ pub use process::{
     ProcessStdin, ProcessTable, PtySize, SendSignal, SignalTo, StartProcess, StreamCount,
 };
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
+pub use recording::{AddMarker, CastFormat, Recording, RecordingList, RecordingState};
 pub use report::{Exit, ExitReport, RunReport, Usage};
 pub use session::{
     Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,

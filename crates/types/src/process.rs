@@ -90,6 +90,9 @@ pub struct StartProcess {
     /// Whether its output is recorded with times; a terminal's is unless told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<bool>,
+    /// Whether what is written to it is recorded too: also what it does not show, such as passwords. Not unless told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_input: Option<bool>,
     /// Bytes of output that are kept: the last ones. 16 MiB unless told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_output: Option<u64>,
@@ -162,6 +165,9 @@ pub struct Process {
     /// Whether its output is recorded with times.
     #[serde(default)]
     pub record: bool,
+    /// Whether what is written to it is recorded too.
+    #[serde(default)]
+    pub record_input: bool,
 }
 
 /// A session's process table, and what is in its room.

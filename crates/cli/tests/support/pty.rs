@@ -121,6 +121,11 @@ impl Pty {
         (child.expect("start"), watch)
     }
 
+    /// Bytes that were typed and that nobody has read.
+    pub(crate) fn unread(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.slave).expect("fionread")
+    }
+
     /// Types.
     pub(crate) fn send(&self, keys: &[u8]) {
         rustix::io::write(&self.master, keys).expect("type");

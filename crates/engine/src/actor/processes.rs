@@ -22,7 +22,7 @@ use workroom_store::Change;
 use workroom_types::{Problem, ProblemCode, Process, ProcessState, RoomError, RunReport};
 
 /// What kind of part of a session an entry is, in the store.
-const PART: &str = "process";
+pub(crate) const PART: &str = "process";
 
 /// How soon the record of an end is durable. Until then the guest keeps the end, for a server that comes after this one.
 const RECORDED_WITHIN: Duration = Duration::from_secs(2);
@@ -89,6 +89,8 @@ impl Actor {
             }
             let ended = entries.values().filter(|entry| !entry.is_running());
             self.table.ended_bytes = ended.map(|entry| entry.kept_bytes()).sum();
+            let ended = entries.values().filter(|entry| entry.is_recorded() && !entry.is_running());
+            self.shared.recordings.finish(&self.row.session.id, ended.cloned().collect());
             self.table.entries = Some(entries);
         }
         Ok(self.table.entries.get_or_insert_default())
@@ -106,6 +108,7 @@ impl Actor {
         for entry in lost {
             entry.lost("its room ended");
             self.record(&entry).await;
+            self.shared.recordings.finish(&self.row.session.id, vec![entry]);
         }
         Ok(())
     }
@@ -214,6 +217,7 @@ impl Actor {
         let (entry, reply) = (running.entry.clone(), running.reply.take());
         let actor = running.memo.actor.clone();
         entry.started(command, pid, ends);
+        self.shared.recordings.start(&self.row.session.id, &entry);
         if let Some(entries) = &mut self.table.entries {
             entries.insert(entry.id(), entry.clone());
         }
@@ -246,6 +250,8 @@ impl Actor {
         self.touch();
         self.to_forget.push((command, Some(Instant::now() + RECORDED_WITHIN)));
         running.entry.finished(&report);
+        // One that ended before it was seen to run.
+        self.shared.recordings.start(&self.row.session.id, &running.entry);
         self.ended(&running, "process.exited").await;
         if let Some(reply) = running.reply {
             let _ = reply.send(Ok(running.entry));
@@ -389,6 +395,7 @@ impl Actor {
         if !has_input {
             entry.drop_input();
         }
+        self.shared.recordings.start(&self.row.session.id, &entry);
         if let Some(entries) = &mut self.table.entries {
             entries.insert(id, entry.clone());
         }

@@ -5,7 +5,9 @@
 
 use super::input::InputEnd;
 use super::sizes::Sizes;
+use super::notes::{Moment, Note, Notes};
 use rustix::fs::{Mode, OFlags};
+use rustix::termios::{Winsize, tcgetwinsize};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use workroom_proto::{SpoolReader, Stream};
 use workroom_sys::readiness::watch_reading;
-use workroom_types::{Exit, Process, ProcessExit, ProcessState, RunReport, StreamCount, Timestamp};
+use workroom_types::{
+    Exit, Process, ProcessExit, ProcessState, RunReport, StreamCount, TerminalSize, Timestamp,
+};
 
 pub(crate) struct Entry {
     info: Mutex<Process>,
@@ -26,6 +30,8 @@ pub(crate) struct Entry {
     viewers: AtomicUsize,
     /// Changes with every write that was noticed, and with the end.
     changes: watch::Sender<u64>,
+    /// For its recorder.
+    notes: Notes,
 }
 
 /// The way to a process that runs.
@@ -68,6 +74,13 @@ impl Entry {
         let (changes, _) = watch::channel(0);
         let (info, sizes) = (Mutex::new(info), Mutex::new(sizes));
         Arc::new(Entry { info, ring, line: Mutex::default(), sizes, viewers: AtomicUsize::new(0), changes })
+        Arc::new(Entry {
+            info: Mutex::new(info),
+            ring,
+            line: Mutex::default(),
+            changes,
+            notes: Notes::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Process> {
@@ -110,7 +123,51 @@ impl Entry {
 
     /// Changes what is known of it: its size, its name.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Process)) {
-        change(&mut self.lock());
+        let resized = {
+            let mut info = self.lock();
+            let before = info.pty;
+            change(&mut info);
+            info.pty.filter(|now| before.is_some_and(|before| before != *now))
+        };
+        if let Some(size) = resized {
+            self.note(self.moment(), Note::Resized(size));
+        }
+    }
+
+    /// What happens to it beside its output, where somebody takes that.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Now.
+    pub(crate) fn moment(&self) -> Moment {
+        let reader = self.notes.are_wanted().then(|| self.reader().ok()).flatten();
+        let written = |stream| reader.as_ref().and_then(|reader| reader.written(stream).ok()).unwrap_or(0);
+        let written = Stream::BOTH.map(written);
+        Moment { at: std::time::Instant::now(), written }
+    }
+
+    /// Tells its recorder, if it has one: whether it has.
+    pub(crate) fn note(&self, moment: Moment, note: Note) -> bool {
+        let is_kept = self.notes.push(moment, note);
+        if is_kept {
+            self.wake();
+        }
+        is_kept
+    }
+
+    /// Has everybody look again who waits for a change.
+    pub(crate) fn wake(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.lock().record
+    }
+
+    /// As it is known here, without a look at its output.
+    pub(crate) fn known(&self) -> Process {
+        self.lock().clone()
     }
 
     pub(crate) fn sizes(&self) -> MutexGuard<'_, Sizes> {
@@ -136,16 +193,29 @@ impl Entry {
         if pid != 0 {
             self.lock().pid = pid;
         }
+        let typed_for = self.lock().record_input.then(|| Arc::downgrade(self));
         let is_watched = self.changes.receiver_count() > 0;
         {
             let mut line = self.line();
             line.command = Some(command);
             line.counter = Some(ends.counter);
-            line.input = ends.input.and_then(|fd| InputEnd::new(fd).ok()).map(Arc::new);
+            line.input = ends.input.and_then(|fd| InputEnd::new(fd, typed_for).ok()).map(Arc::new);
             line.channel = ends.channel.map(Arc::new);
         }
+        self.look_at_size();
         if is_watched {
             self.follow();
+        }
+    }
+
+    /// Its terminal may have another size than was written down before a server ended.
+    fn look_at_size(&self) {
+        let Some(input) = self.input().filter(|_| self.lock().pty.is_some()) else { return };
+        if let Ok(Winsize { ws_row: rows, ws_col: cols, .. }) = tcgetwinsize(input.fd())
+            && rows > 0
+            && cols > 0
+        {
+            self.update(|info| info.pty = Some(TerminalSize { rows, cols }));
         }
     }
 

@@ -88,6 +88,10 @@ pub(crate) fn plan(
             "read the output while it is written to have all of it",
         ));
     }
+    let record_input = request.record_input.unwrap_or(false);
+    if record_input && request.record == Some(false) {
+        return Err(Problem::invalid("record_input needs a recording", "leave `record: false` out"));
+    }
     let pty = request.pty.map(terminal_size).transpose()?;
     let (input, stdin) = match (&pty, request.stdin) {
         (Some(_), None | Some(ProcessStdin::Open(true))) => (Input::Nothing, None),
@@ -126,7 +130,8 @@ pub(crate) fn plan(
         state: ProcessState::Running,
         started: Timestamp::now(),
         keep_output,
-        record: request.record.unwrap_or(kind == ProcessKind::Terminal),
+        record: record_input || request.record.unwrap_or(limits.record.includes(kind)),
+        record_input,
         ..Process::default()
     };
     Ok(SpawnPlan {

@@ -13,6 +13,7 @@ pub(crate) mod past;
 pub(crate) mod private;
 pub(crate) mod process_stream;
 pub(crate) mod processes;
+pub(crate) mod recordings;
 pub(crate) mod sessions;
 pub(crate) mod shells;
 pub(crate) mod terminals;
@@ -61,6 +62,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/terminals/{terminal}/wait", post(terminals::wait))
         .route("/v1/sessions/{id}/terminals/{terminal}/resize", post(terminals::resize))
         .route("/v1/sessions/{id}/terminals/{terminal}/signal", post(terminals::signal))
+        .route("/v1/sessions/{id}/recordings", get(recordings::list))
+        .route("/v1/sessions/{id}/recordings/{process}", get(recordings::read).delete(recordings::delete))
+        .route("/v1/sessions/{id}/recordings/{process}/transcript", get(recordings::transcript))
+        .route("/v1/sessions/{id}/recordings/{process}/markers", post(recordings::mark))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)

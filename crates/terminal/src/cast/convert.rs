@@ -1,6 +1,6 @@
 //! Recordings in other forms: asciicast v2 for older players, and a transcript for people.
 
-use super::{CastError, EventKind, Reader, event_line, micros};
+use super::{CastError, Event, EventKind, Header, Reader, event_line, micros};
 use crate::plain::{Plain, PlainOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,7 +32,18 @@ struct HeaderV2<'a> {
 /// Writes a recording as asciicast v2, in which times are since the start. It has no place for an exit status, nor for
 /// kinds that are not known here.
 pub fn to_v2<R: BufRead, W: Write>(reader: Reader<R>, mut writer: W) -> Result<W, CastError> {
-    let header = reader.header();
+    writer.write_all(v2_header(reader.header())?.as_bytes())?;
+    for event in reader {
+        if let Some(line) = v2_event(&event?) {
+            writer.write_all(line.as_bytes())?;
+        }
+    }
+    writer.flush()?;
+    Ok(writer)
+}
+
+/// The first line of a recording as asciicast v2 has it.
+pub fn v2_header(header: &Header) -> Result<String, CastError> {
     let mut env: BTreeMap<&str, &str> =
         header.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     // Version 2 has no other place for the kind of the terminal.
@@ -51,42 +62,70 @@ pub fn to_v2<R: BufRead, W: Write>(reader: Reader<R>, mut writer: W) -> Result<W
         theme: header.term.theme.as_ref(),
     };
     let header = serde_json::to_string(&header).map_err(std::io::Error::from)?;
-    writeln!(writer, "{header}")?;
-    for event in reader {
-        let event = event?;
-        if !matches!(event.kind, EventKind::Exit(_) | EventKind::Other { .. }) {
-            let line = event_line(micros(event.at), event.kind.code(), &event.kind.data());
-            writer.write_all(line.as_bytes())?;
-        }
+    Ok(format!("{header}\n"))
+}
+
+/// An event as asciicast v2 has it, if it has it.
+pub fn v2_event(event: &Event) -> Option<String> {
+    if matches!(event.kind, EventKind::Exit(_) | EventKind::Other { .. }) {
+        return None;
     }
-    writer.flush()?;
-    Ok(writer)
+    Some(event_line(micros(event.at), event.kind.code(), &event.kind.data()))
 }
 
 /// Writes what a recording showed as plain text.
 pub fn transcript<R: BufRead, W: Write>(reader: Reader<R>, mut writer: W) -> Result<W, CastError> {
-    let term = &reader.header().term;
-    // Nothing can be redrawn that is not on the screen.
-    let hold_back = usize::from(term.rows.clamp(crate::Size::MIN.rows(), crate::Size::MAX.rows()));
-    let mut plain =
-        Plain::new(PlainOptions { terminal_columns: Some(term.cols), hold_back, ..PlainOptions::default() });
+    let mut transcript = Transcript::new(reader.header());
     let mut text = String::new();
     for event in reader {
-        match event?.kind {
-            EventKind::Output(output) => plain.feed(output.as_bytes(), &mut text),
-            EventKind::Resize { cols, .. } => plain.set_terminal_columns(cols),
-            EventKind::Input(_) | EventKind::Marker(_) | EventKind::Exit(_) | EventKind::Other { .. } => {}
-        }
+        transcript.feed(&event?, &mut text);
         if text.len() >= PIECE {
             writer.write_all(text.as_bytes())?;
             text.clear();
         }
     }
-    plain.finish(&mut text);
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
+    transcript.finish(&mut text);
     writer.write_all(text.as_bytes())?;
     writer.flush()?;
     Ok(writer)
+}
+
+/// What a recording showed as plain text, event by event.
+#[derive(Debug)]
+pub struct Transcript {
+    plain: Plain,
+    /// Of what was given so far.
+    last: char,
+}
+
+impl Transcript {
+    pub fn new(header: &Header) -> Transcript {
+        let term = &header.term;
+        // Nothing can be redrawn that is not on the screen.
+        let hold_back = usize::from(term.rows.clamp(crate::Size::MIN.rows(), crate::Size::MAX.rows()));
+        let options =
+            PlainOptions { terminal_columns: Some(term.cols), hold_back, ..PlainOptions::default() };
+        Transcript { plain: Plain::new(options), last: '\n' }
+    }
+
+    /// Takes an event and appends the lines that it finished.
+    pub fn feed(&mut self, event: &Event, text: &mut String) {
+        let before = text.len();
+        match &event.kind {
+            EventKind::Output(output) => self.plain.feed(output.as_bytes(), text),
+            EventKind::Resize { cols, .. } => self.plain.set_terminal_columns(*cols),
+            EventKind::Input(_) | EventKind::Marker(_) | EventKind::Exit(_) | EventKind::Other { .. } => {}
+        }
+        self.last = text[before..].chars().next_back().unwrap_or(self.last);
+    }
+
+    /// There are no more: appends what is left, and the end of the last line.
+    pub fn finish(&mut self, text: &mut String) {
+        let before = text.len();
+        self.plain.finish(text);
+        self.last = text[before..].chars().next_back().unwrap_or(self.last);
+        if self.last != '\n' {
+            text.push('\n');
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Reading a recording, one that was broken off included.
 
-use super::{CastError, Event, EventKind, Header};
+use super::{CastError, Event, EventKind, Header, micros};
 use serde_json::Value;
 use std::io::{BufRead, Read};
 use std::time::Duration;
@@ -49,6 +49,22 @@ impl<R: BufRead> Reader<R> {
             is_cut_off: false,
             is_done: false,
         })
+    }
+
+    /// A later part of a recording, from the beginning of a line on, whose last event before it was at `since`.
+    pub fn of_rest(source: R, header: Header, since: Duration) -> Reader<R> {
+        let micros = micros(since);
+        Reader {
+            source,
+            header,
+            line: Vec::new(),
+            line_number: 1,
+            micros,
+            whole_bytes: 0,
+            whole_micros: micros,
+            is_cut_off: false,
+            is_done: false,
+        }
     }
 
     pub fn header(&self) -> &Header {

@@ -11,8 +11,19 @@ const BUFFER: usize = 32 << 10;
 /// The text of one event; more is several events. A reader never meets a line that it must refuse.
 const MAX_TEXT: usize = 16 << 10;
 
-/// Kept free for the line that says that the budget is used up.
-const RESERVE: u64 = 160;
+/// Kept free for the line that says that the budget is used up, and for the notes before and after it.
+const RESERVE: u64 = 160 + 2 * MAX_NOTE as u64;
+
+/// The longest note: with its beginning and its end.
+const MAX_NOTE: usize = 256;
+
+/// Where output comes from. A character that is cut at the end waits for its rest from the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Also a terminal.
+    Stdout = 0,
+    Stderr = 1,
+}
 
 /// What became of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +43,9 @@ pub struct Recorder<W: Write> {
     budget: u64,
     used: u64,
     last: u64,
-    output: Utf8Decoder,
+    output: [Utf8Decoder; 2],
     input: Utf8Decoder,
+    events: u64,
     state: State,
     dropped: u64,
 }
@@ -66,17 +78,18 @@ impl<W: Write> Recorder<W> {
             budget,
             used,
             last: micros(last),
-            output: Utf8Decoder::default(),
+            output: Default::default(),
             input: Utf8Decoder::default(),
+            events: 0,
             state: State::Recording,
             dropped: 0,
         }
     }
 
     /// What the terminal showed. A character that is cut at the end waits for its rest in the next output.
-    pub fn output(&mut self, at: Duration, bytes: &[u8]) -> Result<Recorded, CastError> {
+    pub fn output(&mut self, at: Duration, source: Source, bytes: &[u8]) -> Result<Recorded, CastError> {
         let mut text = String::new();
-        self.output.decode(bytes, |part| text.push_str(part));
+        self.output[source as usize].decode(bytes, |part| text.push_str(part));
         self.text(at, &text, EventKind::Output)
     }
 
@@ -87,9 +100,45 @@ impl<W: Write> Recorder<W> {
         self.text(at, &text, EventKind::Input)
     }
 
+    /// How many bytes of a source's output wait for the rest of their character: they are in no event yet, and who
+    /// goes on with the recording later has to give them once more.
+    pub fn held(&self, source: Source) -> usize {
+        self.output[source as usize].held()
+    }
+
+    /// The character that waits will never come to its end: it is recorded as U+FFFD. Before a gap.
+    pub fn give_up(&mut self, at: Duration, source: Source) -> Result<Recorded, CastError> {
+        let rest = self.output[source as usize].finish();
+        self.text(at, rest.unwrap_or_default(), EventKind::Output)
+    }
+
     /// Any other event. Labels of markers are as long as they are given.
     pub fn event(&mut self, at: Duration, kind: &EventKind) -> Result<Recorded, CastError> {
         self.line(at, kind.code(), &kind.data())
+    }
+
+    /// A line that players pass over, also at the end of a recording that is stopped. Longer ones are cut.
+    pub fn note(&mut self, text: &str) -> Result<(), CastError> {
+        if self.state == State::GivenUp {
+            return Err(CastError::GivenUp);
+        }
+        let text = &text[..text.floor_char_boundary(MAX_NOTE - 3)];
+        self.add(format!("# {}\n", text.replace('\n', " ")))
+    }
+
+    /// Stops the recording here, for a reason, which a marker says.
+    pub fn stop(&mut self, at: Duration, reason: &str) -> Result<(), CastError> {
+        if self.state != State::Recording {
+            return Ok(());
+        }
+        self.state = State::Stopped;
+        let now = micros(at).max(self.last);
+        let line = event_line(now - self.last, "m", &format!("the recording stops here: {reason}"));
+        self.last = now;
+        self.events += 1;
+        self.add(line)?;
+        // Nothing follows that would push the marker out.
+        self.flush()
     }
 
     /// Writes all lines that are complete, and has the writer pass them on.
@@ -107,19 +156,39 @@ impl<W: Write> Recorder<W> {
 
     /// Ends the recording and gives the writer back. Characters that never came to their end are recorded as U+FFFD.
     pub fn finish(mut self, at: Duration) -> Result<W, CastError> {
-        let (output, input) = (self.output.finish(), self.input.finish());
-        for (rest, kind) in [
-            (output, EventKind::Output as fn(String) -> EventKind),
-            (input, EventKind::Input as fn(String) -> EventKind),
-        ] {
-            if let Some(text) = rest
-                && self.text(at, text, kind)? == Recorded::Stopped
-            {
-                break;
-            }
-        }
+        let _ = self.finish_text(at)?;
         self.flush()?;
         Ok(self.writer)
+    }
+
+    /// No more text comes. Characters that never came to their end are recorded as U+FFFD.
+    pub fn finish_text(&mut self, at: Duration) -> Result<Recorded, CastError> {
+        let [stdout, stderr] = &mut self.output;
+        let rests = [
+            (stdout.finish(), EventKind::Output as fn(String) -> EventKind),
+            (stderr.finish(), EventKind::Output as fn(String) -> EventKind),
+            (self.input.finish(), EventKind::Input as fn(String) -> EventKind),
+        ];
+        let mut recorded = Recorded::Kept;
+        for (rest, kind) in rests {
+            recorded = self.text(at, rest.unwrap_or_default(), kind)?;
+        }
+        Ok(recorded)
+    }
+
+    /// What the lines are written to.
+    pub fn writer_mut(&mut self) -> &mut W {
+        &mut self.writer
+    }
+
+    /// The time of the last event.
+    pub fn last(&self) -> Duration {
+        Duration::from_micros(self.last)
+    }
+
+    /// How many events were written since this was made.
+    pub fn events(&self) -> u64 {
+        self.events
     }
 
     /// The bytes of the recording so far, those included that wait to be written.
@@ -161,22 +230,16 @@ impl<W: Write> Recorder<W> {
             State::Recording => {}
         }
         let now = micros(at).max(self.last);
-        let mut line = event_line(now - self.last, code, data);
-        let fits = self.used + line.len() as u64 + RESERVE <= self.budget;
-        if !fits {
-            self.state = State::Stopped;
+        let line = event_line(now - self.last, code, data);
+        if self.used + line.len() as u64 + RESERVE > self.budget {
             self.dropped += 1;
-            let reason = format!("the recording stops here: its budget of {} bytes is used up", self.budget);
-            line = event_line(now - self.last, "m", &reason);
+            self.stop(at, &format!("its budget of {} bytes is used up", self.budget))?;
+            return Ok(Recorded::Stopped);
         }
         self.last = now;
+        self.events += 1;
         self.add(line)?;
-        if fits {
-            return Ok(Recorded::Kept);
-        }
-        // Nothing follows that would push the marker out.
-        self.flush()?;
-        Ok(Recorded::Stopped)
+        Ok(Recorded::Kept)
     }
 
     fn add(&mut self, line: String) -> Result<(), CastError> {

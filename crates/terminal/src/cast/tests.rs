@@ -36,11 +36,11 @@ fn sample() -> String {
     let theme = Theme { fg: "#ffffff".into(), bg: "#000000".into(), palette: "#000000:#ff0000".into() };
     header.term.theme = Some(theme);
     let mut recorder = Recorder::new(Vec::new(), &header, 1 << 20).expect("a recorder");
-    kept(recorder.output(seconds(0.25), "$ é\r\n\x1b[31m".as_bytes()));
+    kept(recorder.output(seconds(0.25), Source::Stdout, "$ é\r\n\x1b[31m".as_bytes()));
     kept(recorder.input(seconds(1.5), b"exit\r"));
     kept(recorder.event(seconds(1.500_001), &EventKind::Resize { cols: 100, rows: 50 }));
     kept(recorder.event(seconds(2.0), &EventKind::Marker("here".into())));
-    kept(recorder.output(seconds(2.0), b"bye\r\n"));
+    kept(recorder.output(seconds(2.0), Source::Stdout, b"bye\r\n"));
     kept(recorder.event(seconds(3.75), &EventKind::Exit(3)));
     finished(recorder, 4.0)
 }
@@ -85,10 +85,10 @@ fn what_was_written_is_read_back() {
 fn characters_cut_between_outputs_are_whole_in_the_recording() {
     let mut recorder = recorder(1 << 20);
     let bytes = "界".as_bytes();
-    kept(recorder.output(seconds(1.0), &[b"a", &bytes[..1]].concat()));
-    kept(recorder.output(seconds(2.0), &bytes[1..2]));
+    kept(recorder.output(seconds(1.0), Source::Stdout, &[b"a", &bytes[..1]].concat()));
+    kept(recorder.output(seconds(2.0), Source::Stdout, &bytes[1..2]));
     kept(recorder.input(seconds(2.5), b"x\xff"));
-    kept(recorder.output(seconds(3.0), &[&bytes[2..], b"\xff", &bytes[..2]].concat()));
+    kept(recorder.output(seconds(3.0), Source::Stdout, &[&bytes[2..], b"\xff", &bytes[..2]].concat()));
     let cast = finished(recorder, 4.0);
     let kinds: Vec<EventKind> = events(&cast).into_iter().map(|event| event.kind).collect();
     let output = |text: &str| EventKind::Output(text.into());
@@ -99,14 +99,66 @@ fn characters_cut_between_outputs_are_whole_in_the_recording() {
 }
 
 #[test]
+fn a_character_waits_for_its_rest_from_the_same_source() {
+    let mut recorder = recorder(1 << 20);
+    let bytes = "界".as_bytes();
+    kept(recorder.output(seconds(1.0), Source::Stdout, &bytes[..1]));
+    assert_eq!((recorder.held(Source::Stdout), recorder.held(Source::Stderr)), (1, 0));
+    kept(recorder.output(seconds(1.0), Source::Stderr, b"e"));
+    kept(recorder.output(seconds(1.0), Source::Stdout, &bytes[1..]));
+    assert_eq!(recorder.held(Source::Stdout), 0);
+    kept(recorder.output(seconds(1.0), Source::Stdout, &bytes[..2]));
+    kept(recorder.give_up(seconds(1.0), Source::Stdout));
+    let kinds: Vec<EventKind> =
+        events(&finished(recorder, 1.0)).into_iter().map(|event| event.kind).collect();
+    let output = |text: &str| EventKind::Output(text.into());
+    assert_eq!(kinds, [output("e"), output("界"), output("\u{fffd}")]);
+}
+
+#[test]
+fn notes_are_lines_that_readers_pass_over_and_fit_into_the_budget() {
+    for budget in [1000, 5000] {
+        let mut recorder = recorder(budget);
+        let note = "x\n".repeat(500);
+        while recorder.output(seconds(1.0), Source::Stdout, b"twenty bytes of text").expect("written")
+            == Recorded::Kept
+        {
+            if recorder.events().is_multiple_of(3) {
+                recorder.note(&note).expect("written");
+            }
+        }
+        recorder.note(&note).expect("written");
+        let kept = recorder.events();
+        let cast = finished(recorder, 10.0);
+        assert!(cast.len() as u64 <= budget, "{} of {budget}", cast.len());
+        assert!(cast.lines().all(|line| line.len() < 256));
+        assert_eq!(events(&cast).len() as u64, kept);
+    }
+}
+
+#[test]
+fn a_recording_is_read_in_parts() {
+    let sample = sample();
+    let whole = events(&sample);
+    let lines: Vec<usize> = sample.match_indices('\n').map(|(at, _)| at + 1).collect();
+    for cut in lines {
+        let mut first = Reader::new(&sample.as_bytes()[..cut]).expect("a recording");
+        let mut read: Vec<Event> = first.by_ref().collect::<Result<_, _>>().expect("events");
+        let rest = Reader::of_rest(&sample.as_bytes()[cut..], first.header().clone(), first.whole_time());
+        read.extend(rest.map(|event| event.expect("an event")));
+        assert_eq!(read, whole, "cut at {cut}");
+    }
+}
+
+#[test]
 fn time_never_goes_back_and_rounding_does_not_add_up() {
     let mut recorder = recorder(1 << 20);
-    kept(recorder.output(seconds(5.0), b"a"));
-    kept(recorder.output(seconds(4.0), b"b"));
+    kept(recorder.output(seconds(5.0), Source::Stdout, b"a"));
+    kept(recorder.output(seconds(4.0), Source::Stdout, b"b"));
     let mut at = Duration::from_secs(5);
     for _ in 0..1000 {
         at += Duration::from_nanos(1_000_333);
-        kept(recorder.output(at, b"c"));
+        kept(recorder.output(at, Source::Stdout, b"c"));
     }
     let events = events(&finished(recorder, 9.0));
     assert_eq!(events[1].at, Duration::from_secs(5));
@@ -119,7 +171,9 @@ fn a_budget_that_is_used_up_ends_the_recording_with_a_marker() {
         let mut recorder = recorder(budget);
         let mut stopped = 0;
         for tick in 0..200 {
-            if recorder.output(Duration::from_millis(tick), b"twenty bytes of text").expect("written")
+            if recorder
+                .output(Duration::from_millis(tick), Source::Stdout, b"twenty bytes of text")
+                .expect("written")
                 == Recorded::Stopped
             {
                 stopped += 1;
@@ -143,7 +197,7 @@ fn a_budget_that_is_used_up_ends_the_recording_with_a_marker() {
 fn a_large_output_is_several_events() {
     let mut recorder = recorder(10 << 20);
     let text = "é".repeat(40_000);
-    kept(recorder.output(seconds(1.0), text.as_bytes()));
+    kept(recorder.output(seconds(1.0), Source::Stdout, text.as_bytes()));
     let events = events(&finished(recorder, 2.0));
     assert_eq!(events.len(), 5);
     let all: String = events.iter().map(|event| event.kind.data()).collect();
@@ -178,7 +232,7 @@ fn only_whole_lines_are_written() {
     let mut disk = Disk { writes: Vec::new(), room: usize::MAX };
     let mut recorder = Recorder::new(&mut disk, &Header::new(80, 24), 1 << 30).expect("a recorder");
     for tick in 0..10_000 {
-        kept(recorder.output(Duration::from_millis(tick), b"some output\r\n"));
+        kept(recorder.output(Duration::from_millis(tick), Source::Stdout, b"some output\r\n"));
     }
     recorder.finish(seconds(20.0)).expect("written");
     assert!(disk.writes.len() > 5);
@@ -189,9 +243,9 @@ fn only_whole_lines_are_written() {
 fn a_recording_that_cannot_be_written_is_given_up() {
     let mut disk = Disk { writes: Vec::new(), room: 100 };
     let mut recorder = Recorder::new(&mut disk, &Header::new(80, 24), 1 << 30).expect("a recorder");
-    kept(recorder.output(seconds(1.0), &b"x".repeat(500)));
+    kept(recorder.output(seconds(1.0), Source::Stdout, &b"x".repeat(500)));
     assert!(matches!(recorder.flush(), Err(CastError::Io(_))));
-    assert!(matches!(recorder.output(seconds(2.0), b"more"), Err(CastError::GivenUp)));
+    assert!(matches!(recorder.output(seconds(2.0), Source::Stdout, b"more"), Err(CastError::GivenUp)));
     assert!(matches!(recorder.finish(seconds(3.0)), Err(CastError::GivenUp)));
 }
 
@@ -213,7 +267,7 @@ fn a_recording_cut_at_any_byte_is_read_up_to_there_and_can_go_on() {
         let left = sample.as_bytes()[..whole_bytes].to_vec();
         let last = events(&sample[..whole_bytes]).last().map_or(Duration::ZERO, |event| event.at);
         let mut recorder = Recorder::resume(left, 1 << 20, whole_bytes as u64, last);
-        kept(recorder.output(seconds(60.0), b"again"));
+        kept(recorder.output(seconds(60.0), Source::Stdout, b"again"));
         let resumed = finished(recorder, 61.0);
         assert_eq!(events(&resumed).last().expect("events").at, seconds(60.0));
         assert_eq!(reader.whole_time(), last);
@@ -299,9 +353,9 @@ fn version_2_has_absolute_times() {
 #[test]
 fn a_transcript_is_what_was_shown() {
     let mut recorder = recorder(1 << 20);
-    kept(recorder.output(seconds(1.0), b"$ make\r\na 1\r\nb 1\r\n"));
+    kept(recorder.output(seconds(1.0), Source::Stdout, b"$ make\r\na 1\r\nb 1\r\n"));
     kept(recorder.input(seconds(1.0), b"typed"));
-    kept(recorder.output(seconds(2.0), b"\x1b[2Aa 2\r\nb 2\r\n\x1b[32mok\x1b[0m"));
+    kept(recorder.output(seconds(2.0), Source::Stdout, b"\x1b[2Aa 2\r\nb 2\r\n\x1b[32mok\x1b[0m"));
     let cast = finished(recorder, 3.0);
     let reader = Reader::new(cast.as_bytes()).expect("a recording");
     let text = String::from_utf8(transcript(reader, Vec::new()).expect("a transcript")).expect("text");

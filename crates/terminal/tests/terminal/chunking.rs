@@ -2,7 +2,7 @@
 
 use crate::support::{PROGRAMS, Random, describe, fixture, plain, plain_options, size};
 use std::time::Duration;
-use workroom_terminal::cast::{Header, Reader, Recorder};
+use workroom_terminal::cast::{Header, Reader, Recorder, Source};
 use workroom_terminal::{Blanks, PlainOptions, Screen, Size, TextLog};
 
 /// Streams of real programs, and made-up ones that no program would write.
@@ -124,7 +124,8 @@ fn any_cutting_gives_the_same_log_and_recording() {
         let mut recorder = Recorder::new(Vec::new(), &Header::new(80, 24), 1 << 24).expect("a recorder");
         for (tick, piece) in random.cut(&stream).into_iter().enumerate() {
             log.feed(piece);
-            let _ = recorder.output(Duration::from_millis(tick as u64), piece).expect("written");
+            let _ =
+                recorder.output(Duration::from_millis(tick as u64), Source::Stdout, piece).expect("written");
         }
         log.finish();
         assert_eq!(log.since(0).text, text);
