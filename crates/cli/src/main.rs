@@ -25,6 +25,7 @@ mod output;
 mod patch;
 mod place;
 mod plan;
+mod port;
 mod progress;
 mod relay;
 mod remote;
@@ -88,6 +89,8 @@ enum Verb {
     Patch(patch::Options),
     /// Follow what happens to the files of a session
     Watch(watch::Options),
+    /// List, publish and preview what listens in a session's room
+    Port(port::Options),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -172,6 +175,7 @@ fn main() -> ExitCode {
         Verb::Grep(options) => grep::run(*options),
         Verb::Patch(options) => patch::run(options),
         Verb::Watch(options) => watch::run(options),
+        Verb::Port(options) => port::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),

@@ -21,6 +21,7 @@ mod idempotency;
 mod layers;
 mod past;
 mod pipes;
+mod ports;
 mod private_files;
 mod processes;
 mod reconcile;
@@ -36,10 +37,11 @@ mod workers;
 
 pub use transfer::SessionExport;
 
-pub use config::{EngineConfig, ExecDefaults, ProcessLimits, Quotas};
+pub use config::{EngineConfig, ExecDefaults, PortLimits, ProcessLimits, Quotas};
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
+pub use ports::{Cut, PortHandle, RoomConnection};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
 pub use workroom_proto::NewFile;
 
@@ -164,6 +166,7 @@ impl Engine {
         let shared = Arc::new(Shared::new(config, state, store, spawners, access));
         tokio::spawn(reconcile::empty_trash(shared.clone()));
         reconcile::at_start(&shared).await?;
+        ports::at_start(&shared).await?;
         tokio::spawn(reconcile::run(shared.clone()));
         Ok(Engine { shared })
     }

@@ -7,6 +7,7 @@ use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::ports::Ports;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
     pub(crate) machine: Machine,
+    pub(crate) ports: Ports,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -60,6 +62,7 @@ impl Shared {
     ) -> Shared {
         Shared {
             admission: Admission::new(config.quotas),
+            ports: Ports::new(config.ports),
             config,
             state,
             store,

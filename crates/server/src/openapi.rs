@@ -36,6 +36,10 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::processes::resize,
         crate::routes::processes::wait,
         crate::routes::attach::attach,
+        crate::routes::ports::list,
+        crate::routes::ports::publish,
+        crate::routes::ports::unpublish,
+        crate::routes::ports::ticket,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -280,6 +284,16 @@ pub(crate) struct ProcessPath {
     /// The process's id or, while it runs, its number in the room.
     #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "p-0a1b2c3d")]
     process: String,
+}
+
+/// A port of a session's room, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct PortPath {
+    /// The room's port.
+    #[param(minimum = 1, maximum = 65535, example = 8080)]
+    port: u16,
 }
 
 /// A snapshot, in a session's path.
