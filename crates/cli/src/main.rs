@@ -26,6 +26,7 @@ mod patch;
 mod place;
 mod plan;
 mod processes;
+mod port;
 mod progress;
 mod recordings;
 mod relay;
@@ -114,6 +115,8 @@ enum Verb {
     Recordings(recordings::Options),
     /// Play a recording of a terminal or a process
     Replay(Box<replay::Options>),
+    /// List, publish and preview what listens in a session's room
+    Port(port::Options),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -208,6 +211,7 @@ fn main() -> ExitCode {
         Verb::Watch(options) => watch::run(options),
         Verb::Recordings(options) => recordings::run(options),
         Verb::Replay(options) => replay::run(*options),
+        Verb::Port(options) => port::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),

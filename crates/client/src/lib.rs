@@ -23,6 +23,7 @@ mod events;
 mod exec;
 mod files;
 mod past;
+mod ports;
 mod private;
 mod processes;
 mod recordings;

@@ -12,6 +12,7 @@ pub struct EngineConfig {
     pub exec: ExecDefaults,
     pub processes: ProcessLimits,
     pub recordings: RecordingLimits,
+    pub ports: PortLimits,
     /// What a session gets where its creator says nothing.
     pub policy: Policy,
     /// Host paths that every room sees read-only: source, place in the room.
@@ -105,6 +106,20 @@ impl Default for ProcessLimits {
     }
 }
 
+/// What a session's published ports may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortLimits {
+    pub published: usize,
+    /// Connections of one session that are open at once, over all its ports.
+    pub connections: usize,
+}
+
+impl Default for PortLimits {
+    fn default() -> PortLimits {
+        PortLimits { published: 64, connections: 1024 }
+    }
+}
+
 impl EngineConfig {
     /// Sized for a machine with this much memory.
     pub fn for_machine(state: PathBuf, memory: u64) -> EngineConfig {
@@ -128,6 +143,7 @@ impl EngineConfig {
             },
             processes: ProcessLimits::default(),
             recordings: RecordingLimits::default(),
+            ports: PortLimits::default(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
             mounts: Vec::new(),
         }

@@ -21,6 +21,7 @@ mod idempotency;
 mod layers;
 mod past;
 mod pipes;
+mod ports;
 mod private_files;
 mod processes;
 mod reconcile;
@@ -45,6 +46,11 @@ pub use files::contents::Source;
 pub use files::{Files, Written};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
+pub use config::{EngineConfig, ExecDefaults, PortLimits, ProcessLimits, Quotas};
+pub use files::archives::Export;
+pub use files::contents::Source;
+pub use files::{Files, Written};
+pub use ports::{Cut, PortHandle, RoomConnection};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
 pub use recordings::{RecordingQuery, RecordingStream};
 pub use workroom_proto::NewFile;
@@ -170,6 +176,7 @@ impl Engine {
         let shared = Arc::new(Shared::new(config, state, store, spawners, access));
         tokio::spawn(reconcile::empty_trash(shared.clone()));
         reconcile::at_start(&shared).await?;
+        ports::at_start(&shared).await?;
         tokio::spawn(reconcile::run(shared.clone()));
         Ok(Engine { shared })
     }

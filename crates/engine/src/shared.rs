@@ -9,6 +9,7 @@ use crate::idempotency::Inflight;
 use crate::layers::Held;
 use crate::shells::Shells;
 use crate::recordings::Recordings;
+use crate::ports::Ports;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use crate::terminals::Models;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) machine: Machine,
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
+    pub(crate) ports: Ports,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -67,6 +69,7 @@ impl Shared {
         Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
+            ports: Ports::new(config.ports),
             config,
             state,
             store,

@@ -18,10 +18,17 @@ pub(crate) struct App {
     /// The OpenAPI document as it is served.
     pub(crate) document: Bytes,
     pub(crate) stopping: Stopping,
+    /// Where browsers find it.
+    pub(crate) tcp_port: Option<u16>,
 }
 
 impl App {
-    pub(crate) fn new(config: ServerConfig, engine: Engine, stopping: Stopping) -> App {
+    pub(crate) fn new(
+        config: ServerConfig,
+        engine: Engine,
+        stopping: Stopping,
+        tcp_port: Option<u16>,
+    ) -> App {
         let document = Document::build();
         App {
             rates: RateLimiter::new(config.rate),
@@ -31,6 +38,7 @@ impl App {
             engine,
             config,
             stopping,
+            tcp_port,
         }
     }
 }

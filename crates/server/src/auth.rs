@@ -9,9 +9,10 @@ use workroom_types::{Caller, Problem, ProblemCode};
 /// The other end of a connection, as the kernel tells it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Peer {
-    /// `local`: the address that it connected to.
+    /// `local`: the address that it connected to; `remote`: its own.
     Tcp {
         local: IpAddr,
+        remote: IpAddr,
     },
     Unix {
         uid: u32,
@@ -38,7 +39,7 @@ pub(crate) fn who(app: &App, peer: Peer, headers: &HeaderMap) -> Result<Caller, 
     }
 }
 
-fn bearer(value: &str) -> Option<&str> {
+pub(crate) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::auth::{self, Peer};
-use crate::host::{check_host, check_origin};
+use crate::host::{check_host, check_origin, check_pages_of_rooms};
 use crate::idempotency::key_of;
 use crate::reply::{Failure, method_not_allowed};
 use crate::request_id::X_REQUEST_ID;
@@ -87,13 +87,14 @@ fn admit(app: &App, request: &Request, route: Option<&str>, now: Instant) -> Res
         .ok_or_else(|| Problem::new(ProblemCode::Internal, "a request came from nowhere", ""))?;
     check_ids(request.uri().path())?;
     match peer {
-        Peer::Tcp { local } => {
+        Peer::Tcp { local, .. } => {
             check_host(request.uri(), headers, local, names)?;
             check_origin(headers, Some(local), names)?;
         }
         // A browser cannot come this way; the header is looked at all the same.
         Peer::Unix { .. } => check_origin(headers, None, names)?,
     }
+    check_pages_of_rooms(headers, |port| app.engine.is_a_rooms_port(port))?;
     if route.is_some_and(|route| OPEN.contains(&route)) {
         return Ok(None);
     }

@@ -3,6 +3,7 @@
 //! A page of another site can make a browser send requests to loopback, and can make its own name resolve there.
 //! It cannot choose these two headers: a name that is not ours is such a page.
 
+use crate::preview::is_shaped_like_one;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
@@ -57,7 +58,27 @@ pub(crate) fn check_origin(
     Ok(())
 }
 
-/// Any port will do: whoever can serve a page under our name on another port can also read our files.
+/// Pages that rooms serve on published ports come from names of loopback too, and are no friends of ours.
+pub(crate) fn check_pages_of_rooms(
+    headers: &HeaderMap,
+    is_a_rooms: impl Fn(u16) -> bool,
+) -> Result<(), Problem> {
+    for origin in headers.get_all(ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        let port = origin.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        if port.is_some_and(&is_a_rooms) {
+            return Err(Problem::new(
+                ProblemCode::Forbidden,
+                format!("\"{}\" is a page that a room serves, and may not call this server", shown(origin)),
+                "call from a page of your own",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Any port will do: whoever can serve a page under our name on another port can also read our files. Rooms cannot, and
+/// are told apart by [`check_pages_of_rooms`].
 fn authority_is_ours(authority: &str, local: IpAddr, names: &[String]) -> bool {
     let Some(host) = without_port(authority) else { return false };
     if let Some(address) = literal_address(host) {
@@ -69,6 +90,8 @@ fn authority_is_ours(authority: &str, local: IpAddr, names: &[String]) -> bool {
         !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
     };
     name.split('.').all(is_label)
+        // Those are pages of rooms.
+        && !is_shaped_like_one(name, names)
         && (name.split('.').next_back().is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
             || is_named(name, names))
 }
@@ -77,7 +100,7 @@ fn is_named(name: &str, names: &[String]) -> bool {
     names.iter().any(|known| known.trim_end_matches('.').eq_ignore_ascii_case(name))
 }
 
-fn without_port(authority: &str) -> Option<&str> {
+pub(crate) fn without_port(authority: &str) -> Option<&str> {
     let after_host = match authority.strip_prefix('[') {
         Some(rest) => authority.get(rest.find(']')? + 2..)?,
         None => authority.find(':').and_then(|colon| authority.get(colon..)).unwrap_or(""),
@@ -169,6 +192,10 @@ mod tests {
             "xrooms.example",
             "rooms.example.evil",
             "local host",
+            "8080-20260131-120000-0a1b2c3d.localhost",
+            "8080-20260131-120000-0a1b2c3d.localhost:7300",
+            "8080-20260131-120000-0a1b2c3d.rooms.example",
+            "x.8080-a.localhost",
         ] {
             let refused = host(strange).expect_err(strange);
             assert_eq!(refused.code, ProblemCode::Forbidden, "{strange}");
@@ -213,9 +240,26 @@ mod tests {
             "file://",
             "http://",
             "https://rooms.example@evil",
+            "http://8080-20260131-120000-0a1b2c3d.localhost:7300",
+            "https://8080-20260131-120000-0a1b2c3d.rooms.example",
+            "http://x.8080-a.localhost",
         ] {
             assert_eq!(origin(strange).expect_err(strange).status, 403, "{strange}");
         }
         assert!(check_origin(&HeaderMap::new(), None, &[]).is_ok(), "no Origin: not a browser's page");
+    }
+
+    #[test]
+    fn pages_on_the_ports_of_rooms_may_not_call() {
+        let call = |value| {
+            let headers = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(value))]);
+            check_pages_of_rooms(&headers, |port| port == 20_001)
+        };
+        for own in ["http://localhost:3000", "http://localhost", "http://[::1]:7300", "null"] {
+            assert!(call(own).is_ok(), "{own}");
+        }
+        for rooms in ["http://localhost:20001", "http://127.0.0.1:20001", "http://app.localhost:20001"] {
+            assert_eq!(call(rooms).expect_err(rooms).status, 403);
+        }
     }
 }

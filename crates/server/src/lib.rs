@@ -8,6 +8,7 @@
 //!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams; download.rs: files
 //!  websocket.rs    streams that go both ways
 //!  routes/         one file per resource
+//!  preview.rs      what rooms serve, under names of their own
 //!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
 //! ```
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod metrics;
 mod multipart;
 mod openapi;
 mod pieces;
+mod preview;
 mod rate;
 mod reply;
 mod request_id;

@@ -3,6 +3,7 @@
 use crate::app::{App, Stopping};
 use crate::auth::Peer;
 use crate::config::ServerConfig;
+use crate::preview::{self, Asked};
 use crate::routes;
 use axum::Router;
 use axum::body::Body;
@@ -50,11 +51,12 @@ pub async fn run(
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let share = descriptors.map_or(usize::MAX, |all| (all / 4) as usize);
     let connections = config.connections.min(share).max(1);
-    let app = Arc::new(App::new(config, engine, stopping.clone()));
-    let router = routes::router(app);
+    let tcp_port = listeners.tcp.first().and_then(|first| Some(first.local_addr().ok()?.port()));
+    let app = Arc::new(App::new(config, engine, stopping.clone(), tcp_port));
+    let router = routes::router(app.clone());
     // Nothing is sent: it closes when the last connection has dropped its end.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
-    let host = Host { router, stopping, alive };
+    let host = Host { app, router, stopping, alive };
     for listener in listeners.tcp {
         tokio::spawn(accept_tcp(host.clone(), listener, Arc::new(Semaphore::new(connections))));
     }
@@ -76,6 +78,7 @@ pub async fn run(
 
 #[derive(Clone)]
 struct Host {
+    app: Arc<App>,
     router: Router,
     stopping: Stopping,
     /// Held by every connection.
@@ -84,11 +87,11 @@ struct Host {
 
 async fn accept_tcp(mut host: Host, listener: TcpListener, places: Arc<Semaphore>) {
     while let Some((place, accepted)) = next(&mut host.stopping, &places, listener.accept()).await {
-        let Some((stream, _)) = survived(accepted).await else { continue };
+        let Some((stream, remote)) = survived(accepted).await else { continue };
         // Answers are written whole: waiting to fill a packet would only delay them.
         let _ = stream.set_nodelay(true);
         if let Ok(local) = stream.local_addr() {
-            let peer = Peer::Tcp { local: local.ip() };
+            let peer = Peer::Tcp { local: local.ip(), remote: remote.ip() };
             tokio::spawn(serve(host.clone(), stream, peer, place));
         }
     }
@@ -148,14 +151,21 @@ async fn serve<S>(host: Host, stream: S, peer: Peer, place: OwnedSemaphorePermit
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Host { router, mut stopping, alive } = host;
+    let Host { app, router, mut stopping, alive } = host;
     let place = Place { _place: Arc::new((place, alive)) };
     let kept = place.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(kept.clone());
-        router.clone().call(request)
+        let (app, mut router) = (app.clone(), router.clone());
+        async move {
+            // Before the API sees anything of it.
+            match preview::asked(&request, &app.config.host_names) {
+                Asked::Preview(name) => Ok(preview::serve(app, request, name).await),
+                Asked::No => router.call(request).await,
+            }
+        }
     });
     let mut builder = http1::Builder::new();
     builder

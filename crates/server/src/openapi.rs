@@ -56,6 +56,10 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::recordings::delete,
         crate::routes::recordings::transcript,
         crate::routes::recordings::mark,
+        crate::routes::ports::list,
+        crate::routes::ports::publish,
+        crate::routes::ports::unpublish,
+        crate::routes::ports::ticket,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -333,6 +337,14 @@ pub(crate) struct RecordingPath {
     /// The id of the process that was recorded.
     #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "t-0a1b2c3d")]
     process: String,
+/// A port of a session's room, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct PortPath {
+    /// The room's port.
+    #[param(minimum = 1, maximum = 65535, example = 8080)]
+    port: u16,
 }
 
 /// A snapshot, in a session's path.

@@ -8,6 +8,7 @@ mod files;
 mod journal;
 mod layer;
 mod path;
+mod port;
 mod problem;
 mod process;
 mod quantity;
@@ -33,6 +34,7 @@ pub use files::{
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
+pub use port::{PortList, PreviewLink, PublishPort, PublishedPort};
 pub use problem::{Problem, ProblemCode};
 pub use process::{
     InputTaken, ListeningPort, OutputPage, OutputStream, Process, ProcessExit, ProcessKind, ProcessState,

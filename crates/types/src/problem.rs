@@ -63,6 +63,8 @@ pub enum ProblemCode {
     Internal,
     /// The answer has none of the forms that the caller takes.
     NotAcceptable,
+    /// Nobody in the room takes connections on that port.
+    NothingListens,
 }
 
 impl ProblemCode {
@@ -88,6 +90,7 @@ impl ProblemCode {
             Self::IdempotencyMismatch | Self::LayerMissing => 422,
             Self::LimitExceeded => 429,
             Self::RoomSetup | Self::Internal => 500,
+            Self::NothingListens => 502,
             Self::StorageUnavailable | Self::ShuttingDown => 503,
         }
     }
@@ -125,6 +128,7 @@ impl ProblemCode {
             Self::CommandNotExecutable => "Command not executable",
             Self::StorageUnavailable => "Storage unavailable",
             Self::ShuttingDown => "Shutting down",
+            Self::NothingListens => "Nothing listens",
             Self::Internal => "Internal error",
         }
     }

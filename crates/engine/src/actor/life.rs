@@ -157,6 +157,7 @@ impl Actor {
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        self.shared.ports.cut(&self.row.session.id);
         if let Some(clerks) = self.clerks.take() {
             clerks.end();
         }
@@ -251,6 +252,7 @@ impl Actor {
         }
         self.row.session.state = SessionState::Deleted;
         self.deleted = true;
+        self.shared.ports.forget(&id);
         self.shared.discard_private(&id);
         self.shared.discard_unused(layers).await;
         Ok(())

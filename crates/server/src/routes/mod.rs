@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
 pub(crate) mod past;
+pub(crate) mod ports;
 pub(crate) mod private;
 pub(crate) mod process_stream;
 pub(crate) mod processes;
@@ -66,6 +67,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/recordings/{process}", get(recordings::read).delete(recordings::delete))
         .route("/v1/sessions/{id}/recordings/{process}/transcript", get(recordings::transcript))
         .route("/v1/sessions/{id}/recordings/{process}/markers", post(recordings::mark))
+        .route("/v1/sessions/{id}/ports", get(ports::list).post(ports::publish))
+        .route("/v1/sessions/{id}/ports/{port}", delete(ports::unpublish))
+        .route("/v1/sessions/{id}/ports/{port}/ticket", post(ports::ticket))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)

@@ -1,0 +1,81 @@
+//! Bytes of a connection, passed on both ways until both sides have said their last.
+//!
+//! Nothing is held back: what was read is written before more is read, so that a slow reader slows its writer. A
+//! connection on which nothing happens has no buffer; one whose reader is slow has what it did not take yet.
+
+use rustix::net::{Shutdown, shutdown};
+use std::cell::RefCell;
+use std::io;
+use tokio::net::TcpStream;
+
+/// What is read at once. Also the most that is kept of each direction.
+const PIECE: usize = 256 << 10;
+
+thread_local! {
+    /// Used between two waits, by one connection at a time.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; PIECE]);
+}
+
+enum Passed {
+    /// All that was there.
+    Whole,
+    /// This is still to be written.
+    Rest(Vec<u8>),
+    /// There will be no more.
+    End,
+}
+
+/// An error if either side broke off: then the other is to be told.
+pub(super) async fn both_ways(one: &TcpStream, other: &TcpStream) -> io::Result<()> {
+    tokio::try_join!(one_way(one, other), one_way(other, one)).map(|_| ())
+}
+
+async fn one_way(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+    loop {
+        from.readable().await?;
+        match pass(from, to)? {
+            Passed::Whole => {}
+            Passed::Rest(rest) => write_all(to, &rest).await?,
+            Passed::End => {
+                // The other direction goes on. A peer that is gone needs no word.
+                let _ = shutdown(to, Shutdown::Write);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Passes on what is there, without waiting.
+fn pass(from: &TcpStream, to: &TcpStream) -> io::Result<Passed> {
+    BUFFER.with_borrow_mut(|buffer| {
+        let read = match from.try_read(buffer) {
+            Ok(0) => return Ok(Passed::End),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Passed::Whole),
+            Err(error) => return Err(error),
+        };
+        let mut left = &buffer[..read];
+        while !left.is_empty() {
+            match to.try_write(left) {
+                Ok(written) => left = &left[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Passed::Rest(left.to_vec()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Passed::Whole)
+    })
+}
+
+async fn write_all(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
+    while !left.is_empty() {
+        to.writable().await?;
+        match to.try_write(left) {
+            Ok(written) => left = &left[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
