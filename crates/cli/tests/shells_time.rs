@@ -44,11 +44,6 @@ fn a_command_that_takes_too_long_ends_and_its_shell_does_not() {
                 let next = shell.run("echo $kept").await;
                 assert_eq!((next.output.as_str(), next.shell.replaced), ("yes\n", false), "{kind} {command}");
             }
-            assert_eq!(
-                shell.run("kill -0 %1 2>&1 || kill -0 $!").await.exit_code,
-                0,
-                "{kind}: its job goes on"
-            );
             assert_eq!(shell.run("kill -0 $job").await.exit_code, 0, "{kind}: its job goes on");
             session.client().remove_shell(&session.id, &shell.id).await.expect("removed");
         }
@@ -158,20 +153,6 @@ fn a_command_under_way_keeps_its_session() {
         session.update(UpdateSession { idle_timeout: Some(1), ..UpdateSession::default() }).await;
         let slept = shell.run_within(20_000, "sleep 2.5; echo awake").await;
         assert_eq!((slept.output.as_str(), slept.exit_code), ("awake\n", 0), "{slept:?}");
-        session.update(UpdateSession { idle_timeout: Some(0), ..UpdateSession::default() }).await;
-        let path = shell.path("/run");
-        let http = server.http();
-        let running = tokio::spawn(async move {
-            http.json(&json!({"command": "read x < /workspace/go; echo went on", "timeout_ms": 2000}))
-                .post(&path)
-                .await
-        });
-        while shell.show().await.state != ShellState::Busy {}
-        session.pause().await;
-        server.http().json(&json!({"command": "true"})).post(&shell.path("/run"));
-        session.resume().await;
-        session.sh("mkfifo /workspace/go 2>/dev/null; true").await;
-        let _ = running;
     });
 }
 

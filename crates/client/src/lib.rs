@@ -46,7 +46,6 @@ pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
 pub use processes::{AttachOptions, Attached, AttachedInput, AttachedOutput, Attachment, OutputBytes};
-pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
 pub use recordings::ReadRecording;
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};

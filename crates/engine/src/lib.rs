@@ -40,19 +40,16 @@ mod workers;
 
 pub use transfer::SessionExport;
 
-pub use config::{EngineConfig, ExecDefaults, ProcessLimits, Quotas, RecordWhat, RecordingLimits};
-pub use files::archives::Export;
-pub use files::contents::Source;
-pub use files::{Files, Written};
-pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
-pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
-pub use config::{EngineConfig, ExecDefaults, PortLimits, ProcessLimits, Quotas};
+pub use config::{
+    EngineConfig, ExecDefaults, PortLimits, ProcessLimits, Quotas, RecordWhat, RecordingLimits,
+};
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
 pub use ports::{Cut, PortHandle, RoomConnection};
-pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
+pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
 pub use recordings::{RecordingQuery, RecordingStream};
+pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;

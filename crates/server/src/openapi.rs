@@ -329,6 +329,8 @@ pub(crate) struct TerminalPath {
         example = "t-0a1b2c3d"
     )]
     terminal: String,
+}
+
 /// A recording, in a session's path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -337,6 +339,8 @@ pub(crate) struct RecordingPath {
     /// The id of the process that was recorded.
     #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "t-0a1b2c3d")]
     process: String,
+}
+
 /// A port of a session's room, in a path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

@@ -89,8 +89,8 @@ impl Actor {
             }
             let ended = entries.values().filter(|entry| !entry.is_running());
             self.table.ended_bytes = ended.map(|entry| entry.kept_bytes()).sum();
-            let ended = entries.values().filter(|entry| entry.is_recorded() && !entry.is_running());
-            self.shared.recordings.finish(&self.row.session.id, ended.cloned().collect());
+            let recorded = entries.values().filter(|entry| entry.is_recorded() && !entry.is_running());
+            self.shared.recordings.finish(&self.row.session.id, recorded.cloned().collect());
             self.table.entries = Some(entries);
         }
         Ok(self.table.entries.get_or_insert_default())

@@ -4,8 +4,8 @@
 //! without asking the owner: output is in a file that the guest appends to, input is a descriptor of the guest's.
 
 use super::input::InputEnd;
-use super::sizes::Sizes;
 use super::notes::{Moment, Note, Notes};
+use super::sizes::Sizes;
 use rustix::fs::{Mode, OFlags};
 use rustix::termios::{Winsize, tcgetwinsize};
 use std::io;
@@ -73,11 +73,12 @@ impl Entry {
     pub(crate) fn with_sizes(info: Process, ring: PathBuf, sizes: Sizes) -> Arc<Entry> {
         let (changes, _) = watch::channel(0);
         let (info, sizes) = (Mutex::new(info), Mutex::new(sizes));
-        Arc::new(Entry { info, ring, line: Mutex::default(), sizes, viewers: AtomicUsize::new(0), changes })
         Arc::new(Entry {
-            info: Mutex::new(info),
+            info,
             ring,
             line: Mutex::default(),
+            sizes,
+            viewers: AtomicUsize::new(0),
             changes,
             notes: Notes::default(),
         })
