@@ -96,6 +96,7 @@ fn request(options: Spawn) -> Result<StartProcess, Failure> {
         timeout_ms: options.timeout,
         tag: options.tag,
         record: options.record.then_some(true),
+        record_input: None,
         keep_output: options.keep_output,
     })
 }
