@@ -149,3 +149,17 @@ impl EngineConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_are_recorded_unless_somebody_says_otherwise() {
+        let kinds = [ProcessKind::Process, ProcessKind::Terminal, ProcessKind::Shell, ProcessKind::Service];
+        let recorded = |what: RecordWhat| kinds.map(|kind| what.includes(kind));
+        assert_eq!(recorded(RecordWhat::default()), [false, true, false, false]);
+        assert_eq!(recorded(RecordWhat::All), [true; 4]);
+        assert_eq!(recorded(RecordWhat::None), [false; 4]);
+    }
+}

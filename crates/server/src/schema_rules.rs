@@ -136,6 +136,11 @@ pub(crate) fn apply(schemas: &mut Value) {
         {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
         {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
     ]);
+    // What is typed is recorded in a recording.
+    schemas["StartProcess"]["not"] = json!({
+        "required": ["record", "record_input"],
+        "properties": {"record": {"const": false}, "record_input": {"const": true}},
+    });
     schemas["MergeSession"]["required"] = json!(["from"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();

@@ -64,7 +64,7 @@ impl RecordingStream {
         matches!(self.end, End::Moving(_))
     }
 
-    /// The next piece; nothing after the last. May be dropped and called again without loss.
+    /// The next piece; nothing after the last, nor after a call that was not waited for or that failed.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
         while !self.is_finished {
             let (end, is_last) = match &mut self.end {
@@ -76,7 +76,10 @@ impl RecordingStream {
                 }
             };
             if self.at < end {
+                // Until all went well.
+                self.is_finished = true;
                 let piece = self.read(end).await?;
+                self.is_finished = false;
                 if !piece.is_empty() {
                     return Ok(Some(piece.into()));
                 }
@@ -97,20 +100,31 @@ impl RecordingStream {
         Ok(None)
     }
 
+    /// Reads and converts on a thread that may wait, and may take its time.
     async fn read(&mut self, end: u64) -> Result<Vec<u8>, Problem> {
         let (file, at, length) = (self.file.clone(), self.at, (end - self.at).min(PIECE) as usize);
-        let mut lines =
-            blocking(move || read_exact(&file, at, length).map_err(|error| unreadable(&error))).await?;
-        if !matches!(self.form, Form::AsItIs) {
-            let whole = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-            if whole == 0 {
-                return Err(unreadable(&io::Error::other("it has a line without an end")));
+        let mut form = std::mem::replace(&mut self.form, Form::AsItIs);
+        let (form, taken, made) = blocking(move || {
+            let mut lines = read_exact(&file, at, length).map_err(|error| unreadable(&error))?;
+            if !matches!(form, Form::AsItIs) {
+                keep_whole_lines(&mut lines).map_err(|error| unreadable(&error))?;
             }
-            lines.truncate(whole);
-        }
-        self.at += lines.len() as u64;
-        self.form.convert(lines).map_err(|error| unreadable(&error))
+            let taken = lines.len() as u64;
+            let made = form.convert(lines).map_err(|error| unreadable(&error))?;
+            Ok((form, taken, made))
+        })
+        .await?;
+        self.form = form;
+        self.at += taken;
+        Ok(made)
     }
+}
+
+fn keep_whole_lines(lines: &mut Vec<u8>) -> io::Result<()> {
+    let last = lines.iter().rposition(|byte| *byte == b'\n');
+    let last = last.ok_or_else(|| io::Error::other("it has a line without an end"))?;
+    lines.truncate(last + 1);
+    Ok(())
 }
 
 fn read_exact(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
