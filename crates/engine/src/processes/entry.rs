@@ -265,6 +265,11 @@ impl Entry {
                         if entry.command().is_none() {
                             return;
                         }
+                        // Ours is the last: whoever watches next begins again.
+                        if entry.changes.receiver_count() == 1 {
+                            drop(ended);
+                            return entry.rest(counter.into_inner());
+                        }
                     }
                     // The end, or the next line to it.
                     changed = ended.changed() => {
@@ -276,6 +281,19 @@ impl Entry {
                 }
             }
         });
+    }
+
+    /// Puts the counter back for whoever watches next. One who began to between the two looks is seen by the second.
+    fn rest(self: &Arc<Entry>, counter: OwnedFd) {
+        {
+            let mut line = self.line();
+            if line.command.is_some() {
+                line.counter = Some(counter);
+            }
+        }
+        if self.changes.receiver_count() > 0 {
+            self.follow();
+        }
     }
 
     /// It has ended. What it had written is in its file.
