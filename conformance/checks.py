@@ -47,7 +47,7 @@ def beyond_a_schema(path, body):
         return False
     if any(len(text.encode()) > MOST_FOREIGN >= len(text) for text in texts(body)):
         return True  # Lengths are of bytes; a schema counts characters.
-    if path.endswith("/exec"):
+    if path.endswith(("/exec", "/shells", "/run")):
         return (
             body.get("cwd") is not None  # it may not be there
             or body.get("user") == "root"  # a server without privileges has none

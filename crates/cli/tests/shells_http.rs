@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use workroom_testkit::types::{Encoding, ProcessKind, RunInShell, ShellState};
-use workroom_testkit::{Server, User, for_each_user, run};
+use workroom_testkit::{Server, User, eventually, for_each_user, run};
 
 #[test]
 fn what_a_command_leaves_is_there_for_the_next() {
@@ -240,8 +240,12 @@ fn a_shell_that_ends_says_so_and_is_replaced() {
         // What runs in the background of one that ends goes on.
         let shell = session.shell(json!({})).await;
         shell.run("sleep 1234 & exit 0").await;
-        let listed = session.client().processes(&session.id).await.expect("a table");
-        assert!(listed.in_room.iter().any(|one| one.command == "sleep 1234"), "{listed:?}");
+        eventually(async || {
+            let listed = session.client().processes(&session.id).await.map_err(|error| error.to_string())?;
+            let goes_on = listed.in_room.iter().any(|one| one.command == "sleep 1234");
+            if goes_on { Ok(()) } else { Err(format!("{listed:?}")) }
+        })
+        .await;
         // One that ended with its room too.
         session.stop().await;
         let next = shell.run("echo back").await;

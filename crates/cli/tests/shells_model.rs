@@ -35,8 +35,8 @@ impl Model {
 
     /// What it writes to stdout, and its exit code.
     fn run(&mut self, command: &str) -> (String, i32) {
-        write!(self.input, "{command}\nprintf '{END}%s\\n' \"$?\"; (exit ${{?}})\n")
-            .expect("a bash that reads");
+        let after = format!("model_s=$?; printf '{END}%s\\n' $model_s; (exit $model_s)");
+        write!(self.input, "{command}\n{after}\n").expect("a bash that reads");
         self.input.flush().expect("a bash that reads");
         let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
