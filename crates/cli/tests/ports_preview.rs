@@ -2,7 +2,7 @@
 
 mod ports;
 
-use ports::{has_python, header, http_server, preview_host, publish, publish_like};
+use ports::{has_python, header, http_server, none_is_open, preview_host, publish, publish_like};
 use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -190,8 +190,7 @@ fn a_websocket_and_any_other_upgrade_is_a_line_both_ways() {
         session.stop().await;
         let ended = within("the end", socket.read(&mut [0; 16])).await;
         assert!(ended.is_err() || ended.is_ok_and(|count| count == 0), "it is over");
-        let open = session.client().ports(&session.id).await.expect("a list").published[0].connections;
-        assert_eq!(open, 0);
+        none_is_open(&session).await;
     });
 }
 

@@ -2,7 +2,7 @@
 
 mod ports;
 
-use ports::{connect, has_python, is_refused, publish, publish_like, rest, tcp_server};
+use ports::{connect, has_python, is_refused, none_is_open, publish, publish_like, rest, tcp_server};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -80,14 +80,6 @@ fn a_published_port_passes_bytes_both_ways_and_the_end_of_each_by_itself() {
         session.delete().await;
         server.expect_no_leaks().await;
     });
-}
-
-async fn none_is_open(session: &TestSession) {
-    eventually(async || {
-        let open = session.client().ports(&session.id).await.expect("a list").published[0].connections;
-        if open == 0 { Ok(()) } else { Err(format!("{open} connections are open")) }
-    })
-    .await;
 }
 
 #[test]
@@ -238,6 +230,9 @@ fn nothing_is_there_where_nothing_listens_and_a_connection_starts_no_room() {
         within("a word", open.read_exact(&mut word)).await.expect("held");
         session.stop().await;
         assert!(rest(&mut open).await.is_none_or(|all| all.is_empty()), "the room's end is the connection's");
+        // Although the client has not closed its side: nothing of a room outlives it.
+        none_is_open(&session).await;
+        drop(open);
         assert!(is_refused(published.host_port).await, "nobody is there");
         assert_eq!(session.state().await, workroom_testkit::types::SessionState::Stopped);
         session.start().await;

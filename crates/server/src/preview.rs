@@ -38,10 +38,14 @@ const TICKET: &str = "workroom_ticket";
 /// Answers a request for a preview.
 pub(crate) async fn serve(app: Arc<App>, request: Request, asked: Result<PreviewName, Problem>) -> Response {
     let wants_page = accepts(request.headers(), "text/html");
-    match answer(&app, request, asked).await {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let host = asked.as_ref().map(|name| name.authority.clone()).unwrap_or_default();
+    let response = match answer(&app, request, asked).await {
         Ok(response) => response,
         Err(problem) => refusal(problem, wants_page),
-    }
+    };
+    tracing::debug!(host, %method, path, status = response.status().as_u16(), "answered for a room");
+    response
 }
 
 async fn answer(

@@ -7,7 +7,7 @@ use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use workroom_testkit::types::{PublishPort, PublishedPort};
-use workroom_testkit::{Server, TestSession, within};
+use workroom_testkit::{Server, TestSession, eventually, within};
 
 /// Does what the first line of a connection says, on the port that it is given.
 const TCP_SERVER: &str = r#"
@@ -167,6 +167,15 @@ pub(crate) async fn is_refused(host_port: u16) -> bool {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
         Err(error) => panic!("nobody listens on the host's port: {error}"),
     }
+}
+
+/// Waits until the session's first published port has no connection.
+pub(crate) async fn none_is_open(session: &TestSession) {
+    eventually(async || {
+        let open = session.client().ports(&session.id).await.expect("a list").published[0].connections;
+        if open == 0 { Ok(()) } else { Err(format!("{open} connections are open")) }
+    })
+    .await;
 }
 
 /// The name that a port's preview has.

@@ -1,6 +1,6 @@
 //! Connections to ports of a room: made by its guest in the room's own network, awaited here.
 
-use super::Published;
+use super::{Published, not_published};
 use crate::actor::{Ask, Handle};
 use crate::sessions;
 use crate::shared::Shared;
@@ -87,6 +87,9 @@ pub(super) async fn connect_at(
     // Before the room is asked: its end is not to be missed.
     let cut = Cut { words: published.withdrawn.subscribe(), _place: place };
     let (session, port) = (&published.session, published.record.port);
+    if *published.withdrawn.borrow() {
+        return Err(not_published(port));
+    }
     // One without an owner has no room.
     let handle = shared.owner_of(session).ok_or_else(|| not_running(SessionState::Stopped))?;
     let state = handle.session().state;

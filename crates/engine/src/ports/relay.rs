@@ -2,6 +2,9 @@
 //!
 //! Nothing is held back: what was read is written before more is read, so that a slow reader slows its writer. A
 //! connection on which nothing happens has no buffer; one whose reader is slow has what it did not take yet.
+//!
+//! `splice` through a pipe was measured to be about a tenth faster. It takes four more descriptors for each connection, and
+//! pipes of which the kernel gives an ordinary user few: they are needed for commands.
 
 use rustix::net::{Shutdown, shutdown};
 use std::cell::RefCell;
