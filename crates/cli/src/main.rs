@@ -34,6 +34,7 @@ mod run;
 mod screen;
 mod seed;
 mod serve;
+mod service;
 mod show;
 mod snapshot;
 mod stream;
@@ -74,6 +75,8 @@ enum Verb {
     Show(show::Options),
     /// Run one command in a session
     Exec(Box<exec::Options>),
+    /// Define, start, stop and read long-running commands of a session
+    Service(Box<service::Options>),
     /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
     Files(Box<files::Options>),
     /// Copy files and directories to a session and from it
@@ -165,6 +168,7 @@ fn main() -> ExitCode {
         Verb::Ls(options) => ls::run(options),
         Verb::Show(options) => show::run(options),
         Verb::Exec(options) => exec::run(*options),
+        Verb::Service(options) => service::run(*options),
         Verb::Files(options) => files::run(*options),
         Verb::Cp(options) => cp::run(options),
         Verb::Cat(options) => cat::run(options),

@@ -26,6 +26,7 @@ mod past;
 mod private;
 mod processes;
 mod server;
+mod services;
 mod sessions;
 mod sse;
 mod tokens;
@@ -42,6 +43,7 @@ pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
 pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
+pub use services::{LogOptions, LogOutput, LogStream};
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};
 

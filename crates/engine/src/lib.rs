@@ -25,6 +25,7 @@ mod private_files;
 mod processes;
 mod reconcile;
 mod room;
+mod services;
 mod sessions;
 mod shared;
 mod spawner;
@@ -41,6 +42,7 @@ pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
+pub use services::LogQuery;
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;

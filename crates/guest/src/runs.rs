@@ -98,6 +98,8 @@ pub(crate) struct Ended {
     pub(crate) memo: Vec<u8>,
     /// Of a spawned command, which has its output in the host's file.
     pub(crate) spawned_pid: Option<i32>,
+    /// What it left running has this label too.
+    pub(crate) label: u64,
 }
 
 struct Pipe {

@@ -36,6 +36,14 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::processes::resize,
         crate::routes::processes::wait,
         crate::routes::attach::attach,
+        crate::routes::services::put,
+        crate::routes::services::list,
+        crate::routes::services::show,
+        crate::routes::services::delete,
+        crate::routes::services::start,
+        crate::routes::services::stop,
+        crate::routes::services::restart,
+        crate::routes::services::logs,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -280,6 +288,16 @@ pub(crate) struct ProcessPath {
     /// The process's id or, while it runs, its number in the room.
     #[param(pattern = "^[a-z0-9-]{1,64}$", min_length = 1, max_length = 64, example = "p-0a1b2c3d")]
     process: String,
+}
+
+/// A service, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct ServicePath {
+    /// The service's name.
+    #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", min_length = 1, max_length = 64, example = "web")]
+    name: String,
 }
 
 /// A snapshot, in a session's path.

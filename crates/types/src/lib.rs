@@ -12,6 +12,7 @@ mod problem;
 mod process;
 mod quantity;
 mod report;
+mod service;
 mod session;
 mod snapshots;
 mod spec;
@@ -37,6 +38,10 @@ pub use process::{
 };
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
 pub use report::{Exit, ExitReport, RunReport, Usage};
+pub use service::{
+    Backoff, HttpReadiness, LogLine, Readiness, RestartPolicy, Service, ServiceList, ServiceLogs,
+    ServiceSpec, ServiceState, StopReason,
+};
 pub use session::{
     Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,
     Session, SessionPage, SessionState, UpdateSession,

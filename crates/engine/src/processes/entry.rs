@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use workroom_proto::{SpoolReader, Stream};
 use workroom_sys::readiness::watch_reading;
 use workroom_types::{Exit, Process, ProcessExit, ProcessState, RunReport, StreamCount, Timestamp};
@@ -20,6 +20,8 @@ pub(crate) struct Entry {
     line: Mutex<Line>,
     /// Changes with every write that was noticed, and with the end.
     changes: watch::Sender<u64>,
+    /// Rings at the end, and for nothing else.
+    ended: Notify,
 }
 
 /// The way to a process that runs.
@@ -54,7 +56,13 @@ impl Ends {
 impl Entry {
     pub(crate) fn new(info: Process, ring: PathBuf) -> Arc<Entry> {
         let (changes, _) = watch::channel(0);
-        Arc::new(Entry { info: Mutex::new(info), ring, line: Mutex::default(), changes })
+        Arc::new(Entry {
+            info: Mutex::new(info),
+            ring,
+            line: Mutex::default(),
+            changes,
+            ended: Notify::new(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Process> {
@@ -209,6 +217,20 @@ impl Entry {
         }
         *self.line() = Line::default();
         self.changes.send_modify(|count| *count += 1);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits for its end, and is not woken by what it writes.
+    pub(crate) async fn end(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            // From here on: what ends after it was looked at rings.
+            ended.as_mut().enable();
+            if !self.is_running() {
+                return;
+            }
+            ended.await;
+        }
     }
 }
 
