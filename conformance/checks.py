@@ -81,13 +81,17 @@ def answers_are_declared(ctx, response, case):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Two ways in which made-up requests would come to nothing."""
+    """Ways in which made-up requests would come to nothing."""
     starts = "/services/" in case.path and case.path.rsplit("/", 1)[-1] in ("{name}", "start", "restart")
     if starts and case.method.upper() in ("PUT", "POST") and isinstance(case.query, dict):
         # A made-up service may be restarted for longer than schemathesis waits for an answer.
         case.query.setdefault("wait", "false")
         if case.meta and case.meta.generation.mode.is_positive:
             case.query["wait"] = "false"
+    if case.path.endswith("/logs") and isinstance(case.query, dict):
+        # What is followed has no end.
+        if str(case.query.get("follow")).lower() in ("true", "1"):
+            case.query["follow"] = "false"
     # One after the other: a repeated key would give back a session that the scenario before has deleted.
     if case.meta and case.meta.phase.name is TestPhase.STATEFUL:
         for key in [name for name in case.headers if name.lower() == "idempotency-key"]:
