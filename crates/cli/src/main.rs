@@ -40,6 +40,7 @@ mod seed;
 mod serve;
 mod sh;
 mod shell;
+mod service;
 mod show;
 mod snapshot;
 mod stream;
@@ -97,6 +98,8 @@ enum Verb {
     Shell(Box<shell::Options>),
     /// Drive terminals of a session from scripts: ls, open, send, keys, text, screen, wait, resize, close
     Terminal(terminal::Options),
+    /// Define, start, stop and read long-running commands of a session
+    Service(Box<service::Options>),
     /// List a session's files; rm, mkdir, mv, stat and du are verbs of it
     Files(Box<files::Options>),
     /// Copy files and directories to a session and from it
@@ -202,6 +205,7 @@ fn main() -> ExitCode {
         Verb::Sh(options) => sh::run(*options),
         Verb::Shell(options) => shell::run(*options),
         Verb::Terminal(options) => terminal::run(options),
+        Verb::Service(options) => service::run(*options),
         Verb::Files(options) => files::run(*options),
         Verb::Cp(options) => cp::run(options),
         Verb::Cat(options) => cat::run(options),

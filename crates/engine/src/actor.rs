@@ -6,6 +6,7 @@ mod life;
 mod past;
 mod processes;
 mod relatives;
+mod services;
 mod squash;
 
 pub(crate) use life::room_spec;
@@ -20,6 +21,7 @@ use crate::files::clerks::Clerks;
 use crate::processes::entry::Entry;
 use crate::processes::plan::SpawnPlan;
 use crate::room::{Room, gone};
+use crate::services::board::Board;
 use crate::shared::Shared;
 use crate::{IdempotencyKey, Verb};
 use serde_json::Value;
@@ -98,6 +100,20 @@ pub(crate) enum Ask {
     TellGuest {
         message: ToGuest,
         reply: Reply<()>,
+    },
+    /// Its services.
+    Services {
+        reply: Reply<Arc<Board>>,
+    },
+    /// A room for services to run in, which is made if there is none.
+    RoomForServices {
+        actor: String,
+        reply: Reply<()>,
+    },
+    /// What is asked of the room with this number, and of no other. There is no answer if that is gone.
+    IfRoom {
+        room: u64,
+        ask: Box<Ask>,
     },
     Snapshot {
         name: String,
@@ -210,6 +226,7 @@ pub(crate) struct Actor {
     place: Option<Place>,
     commands: HashMap<u32, Waiter>,
     table: processes::Table,
+    services: services::Services,
     next_command: u32,
     next_request: u32,
     /// Commands whose end is known here and still kept by the guest; some for a while longer.
@@ -251,6 +268,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         place: None,
         commands: HashMap::new(),
         table: processes::Table::default(),
+        services: services::Services::of(is_new),
         next_command: 1,
         next_request: 1,
         to_forget: Vec::new(),
@@ -384,6 +402,19 @@ impl Actor {
                     None => Err(gone("the session has no room")),
                 };
                 let _ = reply.send(told);
+            }
+            Ask::Services { reply } => {
+                let board = Box::pin(self.board()).await;
+                let _ = reply.send(board);
+            }
+            Ask::RoomForServices { actor, reply } => {
+                let stands = Box::pin(self.room_for_work(&actor)).await;
+                let _ = reply.send(stands);
+            }
+            Ask::IfRoom { room, ask } => {
+                if self.is_room(room) {
+                    Box::pin(self.on_ask(*ask)).await;
+                }
             }
             Ask::Snapshot { name, actor, copying, intent, reply } => {
                 let done = Box::pin(self.snapshot((&name, &actor), copying, intent)).await;

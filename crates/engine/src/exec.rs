@@ -45,6 +45,9 @@ pub(crate) struct Memo {
     /// When the guest was told.
     #[serde(default)]
     pub(crate) started: Option<Timestamp>,
+    /// Whether it is one of the server's own looks, which no journal has.
+    #[serde(default)]
+    pub(crate) quiet: bool,
 }
 
 /// How a command ended and what came out.
@@ -114,7 +117,8 @@ pub(crate) fn plan(
     let (head, tail) = (max_output / 2, max_output - max_output / 2);
     let ring = if live { tail.max(LEAST_LIVE_RING) } else { tail };
     let encoding = request.encoding.unwrap_or_default();
-    let memo = Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None };
+    let memo =
+        Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None, quiet: false };
     Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, memo })
 }
 
@@ -353,7 +357,15 @@ mod tests {
     }
 
     fn memo(max_output: u64, encoding: Encoding) -> Memo {
-        Memo { actor: String::new(), text: String::new(), max_output, encoding, key: None, started: None }
+        Memo {
+            actor: String::new(),
+            text: String::new(),
+            max_output,
+            encoding,
+            key: None,
+            started: None,
+            quiet: false,
+        }
     }
 
     #[test]

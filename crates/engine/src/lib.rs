@@ -27,6 +27,7 @@ mod processes;
 mod reconcile;
 mod recordings;
 mod room;
+mod services;
 mod sessions;
 mod shared;
 mod shells;
@@ -50,6 +51,8 @@ pub use ports::{Cut, PortHandle, RoomConnection};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
 pub use recordings::{RecordingQuery, RecordingStream};
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
+pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
+pub use services::LogQuery;
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;

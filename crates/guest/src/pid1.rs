@@ -506,6 +506,8 @@ impl Pid1 {
         };
         let spawned_pid = kept.ends.as_ref().map(|_| pid);
         let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, run: kept.run };
+        let label = kept.label;
+        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, label };
         self.ended_runs.insert(command, ended);
         self.tell_end(command)
     }

@@ -105,6 +105,8 @@ pub(crate) struct Ended {
     pub(crate) spawned_pid: Option<i32>,
     /// Of a shell: the command that it ended at.
     pub(crate) run: Option<Box<ShellRun>>,
+    /// What it left running has this label too.
+    pub(crate) label: u64,
 }
 
 struct Pipe {

@@ -60,6 +60,14 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::ports::publish,
         crate::routes::ports::unpublish,
         crate::routes::ports::ticket,
+        crate::routes::services::put,
+        crate::routes::services::list,
+        crate::routes::services::show,
+        crate::routes::services::delete,
+        crate::routes::services::start,
+        crate::routes::services::stop,
+        crate::routes::services::restart,
+        crate::routes::services::logs,
         crate::routes::events::of_session,
         crate::routes::events::of_all,
         crate::routes::events::append,
@@ -349,6 +357,14 @@ pub(crate) struct PortPath {
     /// The room's port.
     #[param(minimum = 1, maximum = 65535, example = 8080)]
     port: u16,
+/// A service, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct ServicePath {
+    /// The service's name.
+    #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", min_length = 1, max_length = 64, example = "web")]
+    name: String,
 }
 
 /// A snapshot, in a session's path.

@@ -13,6 +13,8 @@ const NO_NUL: &str = "^[^\\u0000]*$";
 const SNAPSHOT: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// A hundred years.
 const LONGEST_SECONDS: u64 = 3_155_760_000;
+/// Milliseconds: a day.
+const LONGEST_MS: u64 = 24 * 3600 * 1000;
 /// What a JSON number carries exactly everywhere.
 const LARGEST_EXACT: u64 = (1 << 53) - 1;
 
@@ -93,6 +95,12 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("OpenTerminal", "keep_output", json!({"minimum": 4096, "maximum": 1 << 30})),
         (
             "OpenTerminal",
+        ("ServiceSpec", "command", json!({"pattern": NO_NUL})),
+        ("ServiceSpec", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
+        ("ServiceSpec", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
+        ("ServiceSpec", "user", json!({"enum": ["root", "agent", null]})),
+        (
+            "ServiceSpec",
             "env",
             json!({
                 "propertyNames": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
@@ -106,6 +114,22 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("PublishPort", "port", json!({"minimum": 1, "maximum": 65535})),
         ("PublishPort", "host_port", json!({"minimum": 1025, "maximum": 65535})),
         ("PublishPort", "name", name.clone()),
+        (
+            "ServiceSpec",
+            "depends_on",
+            json!({"maxItems": 64, "items": {"type": "string", "pattern": SNAPSHOT, "maxLength": 64}}),
+        ),
+        ("ServiceSpec", "ready_timeout_ms", up_to(LONGEST_MS)),
+        ("ServiceSpec", "ready_interval_ms", json!({"minimum": 10, "maximum": LONGEST_MS})),
+        ("ServiceSpec", "stop_timeout_ms", json!({"minimum": 0, "maximum": LONGEST_MS})),
+        ("ServiceSpec", "keep_output", json!({"minimum": 4096, "maximum": 1 << 30})),
+        ("HttpReadiness", "port", up_to(65535)),
+        ("HttpReadiness", "path", json!({"pattern": "^/[!-\"$-~]*$", "maxLength": 2048})),
+        ("Backoff", "initial_ms", up_to(LONGEST_MS)),
+        ("Backoff", "max_ms", up_to(LONGEST_MS)),
+        ("Backoff", "reset_after_ms", up_to(LONGEST_MS)),
+        ("Backoff", "factor", json!({"minimum": 1, "maximum": 100})),
+        ("Backoff", "most_restarts", json!({"minimum": 0, "maximum": 1_000_000})),
         ("CreateToken", "name", name),
         ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "expires_in", seconds(1)),
@@ -141,6 +165,7 @@ pub(crate) fn apply(schemas: &mut Value) {
         "required": ["record", "record_input"],
         "properties": {"record": {"const": false}, "record_input": {"const": true}},
     });
+    schemas["ServiceSpec"]["oneOf"] = schemas["ExecRequest"]["oneOf"].clone();
     schemas["MergeSession"]["required"] = json!(["from"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();

@@ -75,7 +75,8 @@ impl Store {
     ///
     /// When a session to be inserted is there already, the last outcome is `Exists` and nothing was applied.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<Vec<Outcome>, StoreError> {
-        if changes.is_empty() {
+        // With nothing to write it is a way to wait for what was noted before.
+        if changes.is_empty() && self.tally.waiting.load(Ordering::Relaxed) == 0 {
             return Ok(Vec::new());
         }
         self.write(Work::Changes(changes)).await

@@ -170,6 +170,18 @@ async fn notes_and_commits_of_one_caller_keep_their_order_and_notes_are_durable_
 }
 
 #[tokio::test]
+async fn a_commit_of_nothing_waits_for_what_was_noted_before() {
+    let dir = Dir::new();
+    let store = open(&dir).await;
+    store.commit(vec![insert(session("s"))]).await.unwrap();
+    for number in 1..=20 {
+        store.note(entry("s", number)).await;
+        store.commit(Vec::new()).await.unwrap();
+        assert_eq!(numbers(&store, "s").await, (1..=number).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_is_dropped_still_writes_what_was_noted() {
     let dir = Dir::new();
     let store = open(&dir).await;

@@ -18,6 +18,7 @@ mod leaks;
 mod process;
 mod scratch;
 mod server;
+mod service;
 mod session;
 mod shell;
 mod terminal;

@@ -14,6 +14,7 @@ mod process;
 mod quantity;
 mod recording;
 mod report;
+mod service;
 mod session;
 mod shell;
 mod snapshots;
@@ -43,6 +44,10 @@ pub use process::{
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
 pub use recording::{AddMarker, CastFormat, Recording, RecordingList, RecordingState};
 pub use report::{Exit, ExitReport, RunReport, Usage};
+pub use service::{
+    Backoff, HttpReadiness, LogLine, Readiness, RestartPolicy, Service, ServiceList, ServiceLogs,
+    ServiceSpec, ServiceState, StopReason,
+};
 pub use session::{
     Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,
     Session, SessionPage, SessionState, UpdateSession,

@@ -65,8 +65,10 @@ impl Actor {
             let _ = reply.send(Err(problem));
             return;
         }
-        self.row.session.counters.execs += 1;
-        self.row.waiting = false;
+        if !plan.memo.quiet {
+            self.row.session.counters.execs += 1;
+            self.row.waiting = false;
+        }
         self.shared.metrics.execs_started.fetch_add(1, Relaxed);
         self.shared.metrics.execs_running.fetch_add(1, Relaxed);
         let waiter = Waiter { memo: plan.memo, started, live, reply: Some(reply) };
@@ -207,7 +209,9 @@ impl Actor {
                 if let Some(reply) = waiter.reply {
                     let _ = reply.send(Err(error.into()));
                 }
-                self.shared.store.note(entry).await;
+                if !waiter.memo.quiet {
+                    self.shared.store.note(entry).await;
+                }
             }
             // It is told once more when it is asked about.
             FromGuest::Finished { command, .. } if self.unattached.contains(&command) => {}
@@ -243,7 +247,7 @@ impl Actor {
         metrics.execs_timed_out.fetch_add(u64::from(report.timed_out), Relaxed);
         metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
         let Waiter { memo, started, reply, .. } = waiter;
-        let (text, actor) = (memo.text.clone(), memo.actor.clone());
+        let (text, actor, quiet) = (memo.text.clone(), memo.actor.clone(), memo.quiet);
         match (reply, memo.key.clone()) {
             (Some(reply), _) => {
                 // Its end is in the journal by the time that the caller can look: who is answered runs after us.
@@ -252,7 +256,7 @@ impl Actor {
             (None, Some(key)) => self.keep_end(key, end, memo),
             (None, None) => {}
         }
-        if self.recorded.remove(&(command.into(), started.to_rfc3339())) {
+        if self.recorded.remove(&(command.into(), started.to_rfc3339())) || quiet {
             return;
         }
         let body = json!({

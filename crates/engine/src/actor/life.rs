@@ -49,6 +49,7 @@ impl Actor {
                 self.enter(SessionState::Running, None);
                 let layers = self.missing_layers();
                 self.note("session.running", actor, json!({ "missing": layers })).await;
+                self.tell_services();
                 Ok(())
             }
             Err(problem) => {
@@ -87,6 +88,7 @@ impl Actor {
                 self.attach_all(&adopted.commands).await;
                 let commands = adopted.commands.len();
                 self.note("session.adopted", "server", json!({ "commands": commands })).await;
+                self.tell_services();
             }
             None => {
                 crate::room::remove_room_dir(&dir);
@@ -167,7 +169,9 @@ impl Actor {
         for (_, waiter) in std::mem::take(&mut self.commands) {
             self.shared.metrics.execs_running.fetch_sub(1, Relaxed);
             let body = json!({ "command": waiter.memo.text, "started": waiter.started, "ended_by": why });
-            self.shared.store.note(self.entry("exec.lost", &waiter.memo.actor, body)).await;
+            if !waiter.memo.quiet {
+                self.shared.store.note(self.entry("exec.lost", &waiter.memo.actor, body)).await;
+            }
             if let Some(reply) = waiter.reply {
                 let _ = reply.send(Err(gone(why)));
             }
@@ -176,6 +180,7 @@ impl Actor {
         for reply in std::mem::take(&mut self.adopted_waiters).into_values().flatten() {
             let _ = reply.send(Err(gone(why)));
         }
+        self.tell_services();
     }
 
     pub(super) async fn freeze(&mut self, on: bool, actor: &str) -> Result<(), Problem> {

@@ -156,6 +156,7 @@ impl Actor {
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
                 self.enter(SessionState::Running, None);
+                self.tell_services();
             }
             Some(Err(problem)) => {
                 self.place = None;

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use workroom_proto::{SpoolReader, Stream};
 use workroom_sys::readiness::watch_reading;
 use workroom_types::{
@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     changes: watch::Sender<u64>,
     /// For its recorder.
     notes: Notes,
+    /// Rings at the end, and for nothing else.
+    ended: Notify,
 }
 
 /// The way to a process that runs.
@@ -81,6 +83,12 @@ impl Entry {
             viewers: AtomicUsize::new(0),
             changes,
             notes: Notes::default(),
+        Arc::new(Entry {
+            info: Mutex::new(info),
+            ring,
+            line: Mutex::default(),
+            changes,
+            ended: Notify::new(),
         })
     }
 
@@ -335,6 +343,20 @@ impl Entry {
         }
         *self.line() = Line::default();
         self.changes.send_modify(|count| *count += 1);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits for its end, and is not woken by what it writes.
+    pub(crate) async fn end(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            // From here on: what ends after it was looked at rings.
+            ended.as_mut().enable();
+            if !self.is_running() {
+                return;
+            }
+            ended.await;
+        }
     }
 }
 

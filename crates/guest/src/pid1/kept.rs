@@ -44,6 +44,7 @@ impl Pid1 {
             Question::KillTree { command } => {
                 let known = self.commands.contains_key(command);
                 self.kill_tree(*command);
+                self.kill_what_it_left(*command);
                 (if known { Answer::Done } else { Answer::Unknown }, Vec::new())
             }
             Question::Freeze { on } => match self.freeze(*on) {
@@ -152,6 +153,19 @@ impl Pid1 {
         }
         // Its own group too, which is known even where the label is not.
         signal_group(*pid, Signal::KILL.as_raw());
+    }
+
+    /// Ends what a command has left running that has ended itself. The kernel gives the number of a label that nothing
+    /// has any more to the next one: nothing is ended that may be of another command.
+    fn kill_what_it_left(&mut self, command: u32) {
+        let Some(label) = self.ended_runs.get(&command).map(|ended| ended.label) else { return };
+        let is_or_may_be = |command: &Command| match command {
+            Command::Launching { .. } => true,
+            Command::Running { kept, .. } => kept.as_ref().is_some_and(|kept| kept.label == label),
+        };
+        if label != 0 && !self.commands.values().any(is_or_may_be) {
+            self.census.kill_tree(label, &self.staff, FEW_LOOKS);
+        }
     }
 
     /// While all stands still, so does every command's time.

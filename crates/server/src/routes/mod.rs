@@ -15,6 +15,7 @@ pub(crate) mod private;
 pub(crate) mod process_stream;
 pub(crate) mod processes;
 pub(crate) mod recordings;
+pub(crate) mod services;
 pub(crate) mod sessions;
 pub(crate) mod shells;
 pub(crate) mod terminals;
@@ -70,6 +71,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/ports", get(ports::list).post(ports::publish))
         .route("/v1/sessions/{id}/ports/{port}", delete(ports::unpublish))
         .route("/v1/sessions/{id}/ports/{port}/ticket", post(ports::ticket))
+        .route("/v1/sessions/{id}/services", get(services::list))
+        .route("/v1/sessions/{id}/services/{name}", service())
+        .route("/v1/sessions/{id}/services/{name}/start", post(services::start))
+        .route("/v1/sessions/{id}/services/{name}/stop", post(services::stop))
+        .route("/v1/sessions/{id}/services/{name}/restart", post(services::restart))
+        .route("/v1/sessions/{id}/services/{name}/logs", get(services::logs))
         .route("/v1/sessions/{id}/events", get(events::of_session).post(events::append))
         .route("/v1/sessions/{id}/private", get(private::list))
         .route("/v1/sessions/{id}/private/{name}", private_file)
@@ -113,6 +120,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 /// A file by its path, which may be the same as a verb's.
 fn file() -> MethodRouter<Arc<App>> {
     get(files::read).put(files::write).delete(files::delete)
+}
+
+fn service() -> MethodRouter<Arc<App>> {
+    get(services::show).put(services::put).delete(services::delete)
 }
 
 async fn no_route(request: Request) -> Failure {

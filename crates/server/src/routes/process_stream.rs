@@ -18,7 +18,16 @@ use workroom_types::{Encoding, ExecChunk, OutputStream, Problem};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(crate) fn follow(call: Call, process: &ProcessHandle, params: OutputParams) -> Answer {
-    let mut cursors = params.cursors();
+    follow_from(&call, process, params.cursors(), params.encoding())
+}
+
+/// From these places on, unless the request says where it was.
+pub(crate) fn follow_from(
+    call: &Call,
+    process: &ProcessHandle,
+    mut cursors: [Option<u64>; 2],
+    encoding: Encoding,
+) -> Answer {
     if let Some(value) = call.headers().get(LAST_EVENT_ID) {
         let read = value.to_str().ok().and_then(resume_from).ok_or_else(|| {
             Problem::invalid("the Last-Event-ID is none of this stream's", "send one as it was received")
@@ -29,8 +38,7 @@ pub(crate) fn follow(call: Call, process: &ProcessHandle, params: OutputParams) 
     }
     let follower = process.follow(cursors)?;
     let (events, response) = sse::stream();
-    let feed =
-        Feed { follower, encoding: params.encoding(), cutters: Default::default(), given: cursors, events };
+    let feed = Feed { follower, encoding, cutters: Default::default(), given: cursors, events };
     tokio::spawn(feed.run(call.app.stopping.clone()));
     Ok(response)
 }
