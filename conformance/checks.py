@@ -41,18 +41,20 @@ def right_requests_are_taken(ctx, response, case):
 
 def beyond_a_schema(path, body):
     """Whether a request may be refused for what a schema cannot say."""
+    if path.endswith("/attach"):
+        return True  # A WebSocket, which schemathesis does not speak.
     if any(part in path for part in ("/files", "/archive", "/watch", "/diff")):
         return True  # Paths, globs, expressions, patches, forms and cursors have grammars of their own.
     if not isinstance(body, dict):
         return False
     if any(len(text.encode()) > MOST_FOREIGN >= len(text) for text in texts(body)):
         return True  # Lengths are of bytes; a schema counts characters.
-    if path.endswith(("/exec", "/shells", "/run")):
     if "/services/" in path:
         return True  # What it depends on is to be there; directories, users and paths are the room's.
-    if path.endswith("/exec"):
+    if path.endswith(("/exec", "/processes", "/shells", "/run")):
         return (
             body.get("cwd") is not None  # it may not be there
+            or body.get("pty") is not None and body.get("stdin") is not None  # a terminal is the stdin
             or body.get("user") == "root"  # a server without privileges has none
             or body.get("stdin_encoding") == "base64"
             or (body.get("timeout_ms") or 0) > LONGEST_TIMEOUT_MS  # by the server's configuration
@@ -89,6 +91,11 @@ def before_call(context, case, kwargs):
         case.query.setdefault("wait", "false")
         if case.meta and case.meta.generation.mode.is_positive:
             case.query["wait"] = "false"
+    if isinstance(case.query, dict) and str(case.query.get("wait_ms", "")).isdigit():
+        # What is waited for may never come.
+        case.query["wait_ms"] = str(min(int(case.query["wait_ms"]), 100))
+    elif isinstance(case.query, dict) and case.path.endswith("/wait") and case.method.upper() == "GET":
+        case.query.setdefault("wait_ms", "100")
     if case.path.endswith("/logs") and isinstance(case.query, dict):
         # What is followed has no end.
         if str(case.query.get("follow")).lower() in ("true", "1"):

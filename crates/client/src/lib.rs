@@ -48,7 +48,6 @@ pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
 pub use processes::{AttachOptions, Attached, AttachedInput, AttachedOutput, Attachment, OutputBytes};
 pub use recordings::ReadRecording;
-pub use processes::{AttachOptions, Attached, Attachment, OutputBytes};
 pub use services::{LogOptions, LogOutput, LogStream};
 pub use sessions::Action;
 pub use sse::{SseEvent, SseParser};

@@ -50,9 +50,8 @@ pub use files::{Files, Written};
 pub use ports::{Cut, PortHandle, RoomConnection};
 pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
 pub use recordings::{RecordingQuery, RecordingStream};
-pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
-pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle};
 pub use services::LogQuery;
+pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;

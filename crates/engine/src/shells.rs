@@ -35,6 +35,9 @@ use workroom_types::{
     ShellList, ShellResult, ShellState, StartProcess, Timestamp,
 };
 
+/// As much of a command as a recording's marker shows.
+const MOST_LABEL: usize = 200;
+
 /// What kind of part of a session a shell's record is, in the store.
 const PART: &str = "shell";
 
@@ -384,7 +387,7 @@ impl Found<'_> {
                 Begun::Ended => {}
             }
         };
-        self.mark_recording(line, plan);
+        self.mark_recording(&wire, plan);
         run::give(line, &wire, plan).await;
         let mut result = run::finish(place, (line, &wire), plan).await?;
         if let Some(reason) = replaced {
@@ -413,9 +416,11 @@ impl Found<'_> {
         ))
     }
 
-    /// The one place where a recording is told that a command begins: `mark(session, process, label)`, with the shell's
-    /// id as the process and the command as the label.
-    fn mark_recording(&self, _line: &Line, _plan: &RunPlan) {}
+    /// Tells the shell's recording, if there is one, that a command begins.
+    fn mark_recording(&self, wire: &Wire, plan: &RunPlan) {
+        let label: String = plan.command.chars().take(MOST_LABEL).collect();
+        self.shared.recordings.mark(&self.session, &wire.entry.id(), &label);
+    }
 
     async fn journal(&self, line: &Line, plan: &RunPlan, result: &ShellResult) {
         let mut end = plan.command.len().min(MOST_TEXT);

@@ -505,9 +505,8 @@ impl Pid1 {
             written: kept.output.written(),
         };
         let spawned_pid = kept.ends.as_ref().map(|_| pid);
-        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, run: kept.run };
-        let label = kept.label;
-        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, label };
+        let (run, label) = (kept.run, kept.label);
+        let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, run, label };
         self.ended_runs.insert(command, ended);
         self.tell_end(command)
     }

@@ -357,6 +357,8 @@ pub(crate) struct PortPath {
     /// The room's port.
     #[param(minimum = 1, maximum = 65535, example = 8080)]
     port: u16,
+}
+
 /// A service, in a session's path.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

@@ -18,6 +18,17 @@ const LONGEST_MS: u64 = 24 * 3600 * 1000;
 /// What a JSON number carries exactly everywhere.
 const LARGEST_EXACT: u64 = (1 << 53) - 1;
 
+/// The signals that may be sent.
+const SIGNALS: [&str; 10] = ["HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "WINCH", "STOP", "CONT"];
+
+/// The names and values of variables.
+fn environment() -> Value {
+    json!({
+        "propertyNames": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
+        "additionalProperties": {"type": "string", "pattern": NO_NUL},
+    })
+}
+
 /// By schema and property, what is added to what the type says.
 fn rules() -> Vec<(&'static str, &'static str, Value)> {
     let foreign = json!({"minLength": 1, "maxLength": 256, "pattern": NO_NUL});
@@ -93,20 +104,7 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("OpenTerminal", "user", json!({"enum": ["root", "agent", null]})),
         ("OpenTerminal", "name", json!({"pattern": SNAPSHOT, "minLength": 1, "maxLength": 64})),
         ("OpenTerminal", "keep_output", json!({"minimum": 4096, "maximum": 1 << 30})),
-        (
-            "OpenTerminal",
-        ("ServiceSpec", "command", json!({"pattern": NO_NUL})),
-        ("ServiceSpec", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
-        ("ServiceSpec", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
-        ("ServiceSpec", "user", json!({"enum": ["root", "agent", null]})),
-        (
-            "ServiceSpec",
-            "env",
-            json!({
-                "propertyNames": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
-                "additionalProperties": {"type": "string", "pattern": NO_NUL},
-            }),
-        ),
+        ("OpenTerminal", "env", environment()),
         ("WaitForTerminal", "idle_ms", json!({"minimum": 0, "maximum": 86_400_000})),
         ("WaitForTerminal", "timeout_ms", json!({"minimum": 0, "maximum": 86_400_000})),
         ("WaitForTerminal", "text", json!({"minLength": 1, "maxLength": 1024})),
@@ -114,6 +112,22 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("PublishPort", "port", json!({"minimum": 1, "maximum": 65535})),
         ("PublishPort", "host_port", json!({"minimum": 1025, "maximum": 65535})),
         ("PublishPort", "name", name.clone()),
+        ("StartProcess", "command", json!({"pattern": NO_NUL})),
+        ("StartProcess", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
+        ("StartProcess", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
+        ("StartProcess", "user", json!({"enum": ["root", "agent", null]})),
+        ("StartProcess", "env", environment()),
+        ("StartProcess", "tag", json!({"maxLength": 30, "pattern": NO_CONTROL})),
+        ("StartProcess", "timeout_ms", up_to(LONGEST_MS)),
+        ("StartProcess", "keep_output", json!({"minimum": 4096, "maximum": 1 << 30})),
+        ("PtySize", "cols", json!({"minimum": 20, "maximum": 500})),
+        ("PtySize", "rows", json!({"minimum": 10, "maximum": 200})),
+        ("SendSignal", "signal", json!({"enum": SIGNALS})),
+        ("ServiceSpec", "command", json!({"pattern": NO_NUL})),
+        ("ServiceSpec", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
+        ("ServiceSpec", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),
+        ("ServiceSpec", "user", json!({"enum": ["root", "agent", null]})),
+        ("ServiceSpec", "env", environment()),
         (
             "ServiceSpec",
             "depends_on",
@@ -165,7 +179,9 @@ pub(crate) fn apply(schemas: &mut Value) {
         "required": ["record", "record_input"],
         "properties": {"record": {"const": false}, "record_input": {"const": true}},
     });
-    schemas["ServiceSpec"]["oneOf"] = schemas["ExecRequest"]["oneOf"].clone();
+    for started in ["StartProcess", "ServiceSpec"] {
+        schemas[started]["oneOf"] = schemas["ExecRequest"]["oneOf"].clone();
+    }
     schemas["MergeSession"]["required"] = json!(["from"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();

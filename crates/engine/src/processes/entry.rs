@@ -83,11 +83,6 @@ impl Entry {
             viewers: AtomicUsize::new(0),
             changes,
             notes: Notes::default(),
-        Arc::new(Entry {
-            info: Mutex::new(info),
-            ring,
-            line: Mutex::default(),
-            changes,
             ended: Notify::new(),
         })
     }

@@ -288,7 +288,7 @@ pub(crate) async fn resize(mut call: Call) -> Answer {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EndParams {
-    /// Milliseconds to wait; 30000 unless told.
+    /// Milliseconds to wait; 10000 unless told.
     #[param(minimum = 0, maximum = 86400000)]
     wait_ms: Option<u64>,
 }
@@ -306,7 +306,7 @@ pub(crate) struct EndParams {
 )]
 pub(crate) async fn wait(call: Call) -> Answer {
     let params = call.query::<EndParams>()?;
-    let wait = wait_of(params.wait_ms.unwrap_or(30_000))?;
+    let wait = wait_of(params.wait_ms.unwrap_or(10_000))?;
     let process = named(&call).await?;
     let mut stopping = call.app.stopping.clone();
     let info = tokio::select! {
