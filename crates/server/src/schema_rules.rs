@@ -118,6 +118,18 @@ pub(crate) fn apply(schemas: &mut Value) {
         {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
         {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
     ]);
+    schemas["TerminalInput"]["oneOf"] = json!([
+        {"required": ["text"], "properties": {"text": {"type": "string"}, "keys": {"type": "null"}, "paste": {"type": "null"}}},
+        {
+            "required": ["keys"],
+            "properties": {"text": {"type": "null"}, "enter": {"type": "null"}, "paste": {"type": "null"}},
+            "not": {"properties": {"keys": {"type": "null"}}},
+        },
+        {
+            "required": ["paste"],
+            "properties": {"paste": {"type": "string"}, "text": {"type": "null"}, "enter": {"type": "null"}, "keys": {"type": "null"}},
+        },
+    ]);
     schemas["MergeSession"]["required"] = json!(["from"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();
