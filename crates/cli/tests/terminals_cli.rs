@@ -66,7 +66,7 @@ fn one_leaves_and_comes_back_from_another_terminal() {
         let (mut child, mut out) = shell(&server, &pty, &[&session.id, "--name", "main"]);
         out.wait_for("$ ");
         pty.send(b"word=kept; printf '\\033[1;31mred\\033[0m\\n'; cat\r");
-        out.wait_for("red");
+        out.wait_for("red\x1b[0m\r\n");
         pty.send(b"half a line\x1d");
         out.wait_for("--attach main` comes back");
         assert_eq!(code(wait(&mut child)), 0);

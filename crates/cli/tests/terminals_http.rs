@@ -19,7 +19,7 @@ fn a_terminal_is_a_shell_with_nothing_of_the_rooms_in_it() {
         assert!(shown.id.starts_with("t-") && shown.record && shown.stdin, "{shown:?}");
         terminal.matches(r"^\$ $").await;
         terminal.types("stty size; tty; echo $TERM/$0/$-/$SHLVL:$HISTFILE:; pwd").await;
-        let screen = terminal.shows("/workspace\n").await;
+        let screen = terminal.matches(r"^/workspace\n\$ $").await;
         assert_eq!(screen.text[1..4], ["30 100", "/dev/pts/0", "xterm-256color//bin/bash/himBHs/1::"]);
         assert!(!screen.text.iter().any(|row| row.contains("RC FILE")), "{:#?}", screen.text);
         assert_eq!((screen.cursor.row, screen.cursor.column, screen.cursor.visible), (5, 2, true));
@@ -78,7 +78,7 @@ fn text_keys_and_pastes_arrive_as_a_person_sends_them() {
         let taken = typed.post(&terminal.path("/input")).await.expect(200);
         assert_eq!((taken["written"].as_u64(), taken["complete"].as_bool()), (Some(7), Some(true)));
         terminal.presses(json!(["BSpace", "BSpace", {"text": "done"}, "Enter"])).await;
-        terminal.matches("^done\n").await;
+        terminal.matches(r"^done\n\$ $").await;
         terminal.presses(json!("Up")).await;
         terminal.presses(json!(["C-a", "#", "Enter"])).await;
         terminal.matches(r"^\$ #echo done\n\$ $").await;
@@ -88,7 +88,7 @@ fn text_keys_and_pastes_arrive_as_a_person_sends_them() {
         let waited = terminal.waits(json!({"idle_ms": 300})).await;
         assert!(!waited.screen.text.iter().any(|row| row == "pasted"), "{:#?}", waited.screen.text);
         terminal.presses(json!("Enter")).await;
-        terminal.matches("^twice\n").await;
+        terminal.matches(r"^twice\n\$ $").await;
         terminal.types("cat").await;
         terminal.presses(json!("C-c")).await;
         terminal.matches(r"^\^C\n\$ $").await;
@@ -222,10 +222,17 @@ fn closing_asks_and_then_insists() {
         let server = Server::of(user);
         let session = server.session().await;
         let obedient = session.terminal(json!({})).await;
-        obedient.types("sleep 1000").await;
+        obedient.types("sh -c 'echo be\"\"gun; exec sleep 1000'").await;
+        obedient.matches("^begun\n").await;
         let closed = obedient.close(None).await;
         assert_eq!(closed.ended_by, EndedBy::Hup, "{closed:?}");
         assert_eq!(obedient.close(None).await.ended_by, EndedBy::Itself);
+
+        // One that is asked while it begins may miss it the first time.
+        for _ in 0..10 {
+            let young = session.terminal(json!({})).await;
+            assert_eq!(young.close(Some(20_000)).await.ended_by, EndedBy::Hup);
+        }
 
         let stubborn = session.terminal(json!({})).await;
         stubborn.types("trap '' HUP; setsid sleep 777 & echo rea''dy").await;
@@ -254,19 +261,19 @@ fn a_terminal_answers_unless_somebody_else_does() {
         terminal.matches(r"^\$ $").await;
         let ask = r#"IFS= read -rsd R -t 5 -p $'\e[6n' answer; echo "<${answer#?}>""#;
         terminal.types(ask).await;
-        terminal.matches(r"^<\[\d+;\d+>\n").await;
+        terminal.matches(r"^<\[\d+;\d+>\n\$ $").await;
         let options = AttachOptions { read_only: true, ..AttachOptions::default() };
         let watcher = session.client().attach_process(&session.id, &terminal.id, options).await;
         let _watcher = watcher.expect("attached");
         terminal.types("clear; echo watched").await;
-        terminal.matches("^watched\n").await;
+        terminal.matches(r"^watched\n\$ $").await;
         terminal.types(ask).await;
-        terminal.matches(r"^<\[\d+;\d+>\n").await;
+        terminal.matches(r"^<\[\d+;\d+>\n\$ $").await;
         let options = AttachOptions { cursor: Some(0), ..AttachOptions::default() };
         let attached = session.client().attach_process(&session.id, &terminal.id, options).await;
         let mut viewer = attached.expect("attached");
         terminal.types("clear; echo ta''ken").await;
-        terminal.matches("^taken\n").await;
+        terminal.matches(r"^taken\n\$ $").await;
         terminal.types(ask).await;
         // The viewer is the terminal now, and says what it likes.
         let mut seen = Vec::new();
@@ -313,5 +320,47 @@ fn a_screen_survives_the_host() {
         assert!(terminal.screen().await.text.contains(&"alive".to_owned()));
         session.delete().await;
         server.expect_no_leaks().await;
+    });
+}
+
+/// More terminals than screens are kept for: each is drawn anew when somebody looks again.
+#[test]
+fn screens_that_were_let_go_come_back() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let session = server.session().await;
+        let mut terminals = Vec::new();
+        for number in 0..20 {
+            let terminal = session.terminal(json!({"name": format!("number-{number}")})).await;
+            terminal.types(&format!("echo this is $(({number} + 1000))")).await;
+            terminal.matches(&format!("^this is {}\n", number + 1000)).await;
+            terminals.push(terminal);
+        }
+        for (number, terminal) in terminals.iter().enumerate() {
+            let screen = terminal.screen().await;
+            assert!(screen.text.contains(&format!("this is {}", number + 1000)), "{:#?}", screen.text);
+        }
+    });
+}
+
+/// A program that has its whole screen painted again with every few bytes costs its own session time, and others little.
+#[test]
+fn a_program_that_is_costly_to_draw_is_drawn_and_left() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let (hostile, other) = (server.session().await, server.session().await);
+        let terminal = hostile.terminal(json!({"cols": 500, "rows": 200})).await;
+        terminal.matches(r"^\$ $").await;
+        // DECALN fills the whole screen.
+        terminal
+            .types(r"for i in $(seq 1 100); do printf '\033#8\033#8\033#8'; done; clear; echo ov''er")
+            .await;
+        assert_eq!(other.says("echo fine").await, "fine\n");
+        let neighbour = other.terminal(json!({})).await;
+        neighbour.types("echo al''so").await;
+        neighbour.matches("^also\n").await;
+        terminal.matches("^over\n").await;
     });
 }

@@ -215,6 +215,11 @@ impl Attachment {
 }
 
 impl AttachedInput {
+    /// This was all. What was written is taken once the output's half has come to its end.
+    pub async fn close(mut self) -> Result<(), ClientError> {
+        self.outgoing.close().await
+    }
+
     pub async fn write(&mut self, data: impl Into<Bytes>) -> Result<(), ClientError> {
         self.outgoing.send_binary(data.into()).await
     }

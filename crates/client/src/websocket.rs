@@ -68,6 +68,11 @@ impl Incoming {
 }
 
 impl Outgoing {
+    /// Says that this was all. The other side ends the connection when it has done what was asked before.
+    pub(crate) async fn close(&mut self) -> Result<(), ClientError> {
+        self.sink.send(Message::Close(None)).await.map_err(|error| broke(&error))
+    }
+
     pub(crate) async fn send_text(&mut self, text: String) -> Result<(), ClientError> {
         self.sink.send(Message::text(text)).await.map_err(|error| broke(&error))
     }

@@ -47,6 +47,9 @@ const USUAL_PAGE: u64 = 256 << 10;
 /// The longest time that a terminal may be given to end.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 
+/// When a shell that was asked to end is asked again.
+const ASKED_AGAIN: Duration = Duration::from_millis(300);
+
 /// What part of a terminal's output is wanted as text.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlainQuery {
@@ -216,6 +219,7 @@ impl TerminalHandle {
         if most == 0 || most > LARGEST_PAGE {
             return Err(Problem::invalid(format!("max {most} is outside 1 to {LARGEST_PAGE}"), ""));
         }
+        check_cursor(Some(query.cursor))?;
         // Who looks here first knows of every byte that was written by its end.
         let runs = self.info().state == ProcessState::Running;
         let model = self.drawn_model(Instant::now() + DRAWING_PATIENCE).await?;
@@ -286,7 +290,24 @@ impl TerminalHandle {
         let Some(command) = self.entry().command() else {
             return Ok(TerminalClosed { ended_by: EndedBy::Itself, process: self.info() });
         };
-        // One that was stopped would hear of it only when it goes on.
+        // A shell that is asked while it begins may miss it, and is asked once more.
+        let first = ASKED_AGAIN.min(grace / 2);
+        for patience in [first, grace - first] {
+            self.ask_to_end().await?;
+            let process = self.process.wait(patience).await;
+            if process.state != ProcessState::Running {
+                return Ok(TerminalClosed { ended_by: EndedBy::Hup, process });
+            }
+        }
+        self.process.ask_guest(Question::KillTree { command }).await?;
+        let process = self.process.wait(LONGEST_GRACE).await;
+        Ok(TerminalClosed { ended_by: EndedBy::Kill, process })
+    }
+}
+
+impl TerminalHandle {
+    /// One that is stopped hears of it only when it goes on.
+    async fn ask_to_end(&self) -> Result<(), Problem> {
         for signal in ["HUP", "CONT"] {
             let asked = self.process.signal(SendSignal { signal: signal.to_owned(), to: SignalTo::Group });
             match asked.await {
@@ -294,13 +315,18 @@ impl TerminalHandle {
                 _ => {}
             }
         }
-        let process = self.process.wait(grace).await;
-        if process.state != ProcessState::Running {
-            return Ok(TerminalClosed { ended_by: EndedBy::Hup, process });
-        }
-        self.process.ask_guest(Question::KillTree { command }).await?;
-        let process = self.process.wait(LONGEST_GRACE).await;
-        Ok(TerminalClosed { ended_by: EndedBy::Kill, process })
+        Ok(())
+    }
+}
+
+/// No output is as long as this; what is beyond is a mistake.
+fn check_cursor(cursor: Option<u64>) -> Result<(), Problem> {
+    match cursor.filter(|cursor| i64::try_from(*cursor).is_err()) {
+        Some(cursor) => Err(Problem::invalid(
+            format!("cursor {cursor} is no place in any output"),
+            "take next_cursor of what was read before",
+        )),
+        None => Ok(()),
     }
 }
 

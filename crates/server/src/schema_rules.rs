@@ -182,6 +182,18 @@ pub(crate) fn apply(schemas: &mut Value) {
     for started in ["StartProcess", "ServiceSpec"] {
         schemas[started]["oneOf"] = schemas["ExecRequest"]["oneOf"].clone();
     }
+    schemas["TerminalInput"]["oneOf"] = json!([
+        {"required": ["text"], "properties": {"text": {"type": "string"}, "keys": {"type": "null"}, "paste": {"type": "null"}}},
+        {
+            "required": ["keys"],
+            "properties": {"text": {"type": "null"}, "enter": {"type": "null"}, "paste": {"type": "null"}},
+            "not": {"properties": {"keys": {"type": "null"}}},
+        },
+        {
+            "required": ["paste"],
+            "properties": {"paste": {"type": "string"}, "text": {"type": "null"}, "enter": {"type": "null"}, "keys": {"type": "null"}},
+        },
+    ]);
     schemas["MergeSession"]["required"] = json!(["from"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();

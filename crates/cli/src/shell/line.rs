@@ -180,10 +180,11 @@ impl Viewer {
                             self.wish(&wishes, Wish::Type(kept.into())).await;
                         }
                         if leaves.is_some() {
-                            // What was typed before it arrives: the writer ends when it has sent all.
                             drop(wishes);
-                            let _ = timeout(LONGEST_TRY, writer).await;
-                            return Ok(Over::Left(Left::Detached));
+                            // What was typed before it has arrived when the server ends the line.
+                            let over = async { while let Ok(Some(_)) = said.next().await {} };
+                            let _ = timeout(LONGEST_TRY, over).await;
+                            break Over::Left(Left::Detached);
                         }
                     }
                     Err(_) => break Over::Left(Left::Told(1)),
@@ -222,6 +223,7 @@ async fn write(mut input: AttachedInput, mut wishes: mpsc::Receiver<Wish>) {
             return;
         }
     }
+    let _ = input.close().await;
 }
 
 fn may_come_back(error: &ClientError) -> bool {

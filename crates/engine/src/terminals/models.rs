@@ -182,6 +182,11 @@ impl Model {
         drawn
     }
 
+    /// Tells of every piece that was drawn.
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
     /// Waits until the first `bytes` of output are drawn, or there is nothing more to draw, or the time is over.
     pub(crate) async fn caught_up(&self, bytes: u64, until: Instant) {
         let mut progress = self.progress.subscribe();

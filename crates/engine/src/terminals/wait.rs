@@ -5,7 +5,7 @@
 
 use super::models::InUse;
 use super::view::{ScreenQuery, view};
-use super::{DRAWING_PATIENCE, TerminalHandle};
+use super::{TerminalHandle, check_cursor};
 use crate::blocking;
 use crate::processes::Followed;
 use std::future::pending;
@@ -19,6 +19,9 @@ const LONGEST_TIMEOUT: u64 = 24 * 3600 * 1000;
 
 /// Text of the stream that is searched: more than one piece of output makes.
 const SEARCHED: usize = 1 << 20;
+
+/// How long the screen may take to be drawn at the beginning, and at the end, when it is told.
+const DRAWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// What is looked for, and in what was written.
 struct Search {
@@ -44,7 +47,11 @@ impl TerminalHandle {
                 "wait less, and wait again",
             ));
         }
-        let quiet = request.idle_ms.map(|idle| Duration::from_millis(idle.min(LONGEST_TIMEOUT)));
+        if let Some(idle) = request.idle_ms.filter(|idle| *idle > LONGEST_TIMEOUT) {
+            return Err(Problem::invalid(format!("idle_ms {idle} is more than {LONGEST_TIMEOUT}"), ""));
+        }
+        check_cursor(request.cursor)?;
+        let quiet = request.idle_ms.map(Duration::from_millis);
         let patterns = patterns(&request)?;
         if patterns.is_empty() && quiet.is_none() && !request.exit {
             return Err(Problem::invalid(
@@ -68,9 +75,11 @@ impl TerminalHandle {
             (what, pattern, waiter)
         });
         let mut search = Search { wanted: wanted.collect(), log, on_screen: request.cursor.is_none() };
-        model.0.caught_up(info.stdout.written, until).await;
+        let mut drawn = model.0.progress();
+        // What is there already counts, however short the time is.
+        model.0.caught_up(info.stdout.written, Instant::now() + DRAWN_WITHIN).await;
         let mut found;
-        (search, found) = search.look(&model, Vec::new()).await?;
+        (search, found) = search.on_screen(&model).await?;
         let mut idle_at = quiet.map(|quiet| Instant::now() + quiet);
         let mut waited = TerminalWaited::default();
         while found.is_none() {
@@ -82,18 +91,21 @@ impl TerminalHandle {
             };
             tokio::select! {
                 next = follower.next() => match next {
-                    Ok(Followed::Output { offset, data, .. }) => {
+                    Ok(Followed::Output { data, .. }) => {
                         idle_at = quiet.map(|quiet| Instant::now() + quiet);
-                        if search.on_screen && !search.wanted.is_empty() {
-                            model.0.caught_up(offset + data.len() as u64, until).await;
-                        }
-                        (search, found) = search.look(&model, data).await?;
+                        (search, found) = search.in_stream(data).await?;
                     }
-                    Ok(Followed::Ended(_)) | Err(_) => {
+                    Ok(Followed::Ended(info)) => {
+                        model.0.caught_up(info.stdout.written, until).await;
+                        (_, found) = search.on_screen(&model).await?;
                         waited.matched = request.exit.then_some(Awaited::Exit);
                         break;
                     }
+                    Err(_) => break,
                 },
+                Ok(()) = drawn.changed(), if search.looks_at_screen() => {
+                    (search, found) = search.on_screen(&model).await?;
+                }
                 () = idle => {
                     waited.matched = Some(Awaited::Idle);
                     break;
@@ -114,7 +126,7 @@ impl TerminalHandle {
         mut waited: TerminalWaited,
     ) -> Result<TerminalWaited, Problem> {
         let info = self.info();
-        model.0.caught_up(info.stdout.written, Instant::now() + DRAWING_PATIENCE).await;
+        model.0.caught_up(info.stdout.written, Instant::now() + DRAWN_WITHIN).await;
         blocking(move || {
             let drawn = model.0.drawn();
             if let Some(Found { what, text, pattern }) = found {
@@ -132,24 +144,40 @@ impl TerminalHandle {
 }
 
 impl Search {
-    /// Looks at what was written and at the screen, where it holds nobody up.
-    async fn look(mut self, model: &InUse, data: Vec<u8>) -> Result<(Search, Option<Found>), Problem> {
+    fn looks_at_screen(&self) -> bool {
+        self.on_screen && !self.wanted.is_empty()
+    }
+
+    /// Looks at what was written, where it holds nobody up.
+    async fn in_stream(mut self, data: Vec<u8>) -> Result<(Search, Option<Found>), Problem> {
         if self.wanted.is_empty() {
+            return Ok((self, None));
+        }
+        blocking(move || {
+            self.log.feed(&data);
+            let found = self.wanted.iter_mut().find_map(|(what, pattern, waiter)| {
+                let text = waiter.check(&self.log)?.text;
+                Some(Found { what: *what, text, pattern: pattern.clone() })
+            });
+            Ok((self, found))
+        })
+        .await
+    }
+
+    /// Looks at the screen, which others may be drawing on.
+    async fn on_screen(self, model: &InUse) -> Result<(Search, Option<Found>), Problem> {
+        if !self.looks_at_screen() {
             return Ok((self, None));
         }
         let model = model.0.clone();
         blocking(move || {
-            self.log.feed(&data);
-            for (what, pattern, waiter) in &mut self.wanted {
-                let on_screen = || pattern.on_screen(&model.drawn().screen).map(|found| found.text);
-                let in_stream = waiter.check(&self.log).map(|found| found.text);
-                let text = in_stream.or_else(|| if self.on_screen { on_screen() } else { None });
-                if let Some(text) = text {
-                    let found = Found { what: *what, text, pattern: pattern.clone() };
-                    return Ok((self, Some(found)));
-                }
-            }
-            Ok((self, None))
+            let drawn = model.drawn();
+            let found = self.wanted.iter().find_map(|(what, pattern, _)| {
+                let text = pattern.on_screen(&drawn.screen)?.text;
+                Some(Found { what: *what, text, pattern: pattern.clone() })
+            });
+            drop(drawn);
+            Ok((self, found))
         })
         .await
     }
