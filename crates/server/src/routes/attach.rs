@@ -34,6 +34,9 @@ use workroom_types::{OutputStream, Problem, PtySize, SendSignal, SignalTo};
 /// As long as a process may leave its input unread: until the viewer goes away.
 const INPUT_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
+/// How long either side may take with what is left to say when it is over.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
@@ -88,9 +91,20 @@ async fn serve(socket: Socket, process: ProcessHandle, follower: Follower, mode:
     }
     // A terminal that is written through answers what programs ask of it.
     let viewer = (!mode.read_only).then(|| process.viewer());
-    let reader = tokio::spawn(read(source, process, mode, answers));
-    write(sink, follower, to_say, stopping).await;
+    let mut reader = tokio::spawn(read(source, process, mode, answers));
+    let mut ending = stopping.clone();
+    // A client that does not read must not hold up the end of the server.
+    let end = async {
+        ending.begun().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        () = write(sink, follower, to_say, stopping) => {}
+        () = end => {}
+    }
     drop(viewer);
+    // What a client that went away had sent is still to be taken.
+    let _ = tokio::time::timeout(LAST_WORDS, &mut reader).await;
     reader.abort();
 }
 
