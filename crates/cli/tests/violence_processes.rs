@@ -18,22 +18,22 @@ const COUNTER: &str = r#"n=0; until [ -e enough ]; do n=$((n+1)); echo "line $n"
 
 #[test]
 fn no_byte_is_lost_or_repeated_when_hosts_are_killed() {
-    kill_hosts(&User::running_the_tests(), 3, 6, 6);
+    kill_hosts(&User::running_the_tests(), 3, (6, 6, 2));
 }
 
 #[test]
 fn no_byte_is_lost_or_repeated_when_an_ordinary_users_hosts_are_killed() {
-    kill_hosts(&User::ordinary(), 2, 4, 4);
+    kill_hosts(&User::ordinary(), 2, (4, 4, 2));
 }
 
 #[test]
 #[ignore = "long"]
 fn soak_no_byte_is_lost_or_repeated_when_hosts_are_killed() {
-    kill_hosts(&User::running_the_tests(), 30, 20, 20);
+    kill_hosts(&User::running_the_tests(), 30, (20, 20, 5));
 }
 
-/// Processes and terminals that count all the while; callers that read along, from where they were.
-fn kill_hosts(user: &User, kills: u32, processes: u32, terminals: u32) {
+/// Processes and terminals that count all the while, and services; callers that read along, from where they were.
+fn kill_hosts(user: &User, kills: u32, (processes, terminals, services): (u32, u32, u32)) {
     let mut dice = Dice::new();
     let mut server = Server::of(user);
     in_threads(async {
@@ -45,6 +45,14 @@ fn kill_hosts(user: &User, kills: u32, processes: u32, terminals: u32) {
                 request["pty"] = json!({});
             }
             started.push(session.process(request).await.id);
+        }
+        let mut pids = Vec::new();
+        for number in 0..services {
+            let path = session.path(&format!("/services/s{number}"));
+            let spec = json!({ "command": "touch up; exec sleep 1000000", "readiness": { "file": "/workspace/up" } });
+            let made = server.http().json(&spec).put(&path).await.expect(201);
+            assert_eq!(made["state"], "ready", "{made}");
+            pids.push((path, made["pid"].clone()));
         }
         let mut along = vec![Vec::new(); started.len()];
         let mut session = session;
@@ -62,6 +70,10 @@ fn kill_hosts(user: &User, kills: u32, processes: u32, terminals: u32) {
                 assert_eq!((page.cursor, page.missing), (cursor, 0));
                 seen.extend_from_slice(&page.data);
                 assert_eq!(session.known_process(id).show().await.state, ProcessState::Running);
+            }
+            for (path, pid) in &pids {
+                let service = server.http().get(path).await.expect(200);
+                assert_eq!((&service["state"], &service["pid"]), (&json!("ready"), pid), "{service}");
             }
         }
         session.says("touch enough").await;

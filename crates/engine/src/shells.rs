@@ -419,7 +419,7 @@ impl Found<'_> {
     /// Tells the shell's recording, if there is one, that a command begins.
     fn mark_recording(&self, wire: &Wire, plan: &RunPlan) {
         let label: String = plan.command.chars().take(MOST_LABEL).collect();
-        self.shared.recordings.mark(&self.session, &wire.entry.id(), &label);
+        self.shared.recordings.mark(self.session, &wire.entry.id(), &label);
     }
 
     async fn journal(&self, line: &Line, plan: &RunPlan, result: &ShellResult) {
