@@ -23,7 +23,7 @@ else
 endif
 
 soak: ## The long versions: floods, crowds, hundreds of kills; about half an hour. WORKROOM_SEED=N repeats a run
-	$(CARGO) test -p workroom -p workroom-egress --tests --no-fail-fast -- --ignored --test-threads=1 --nocapture soak_
+	$(CARGO) test -p workroom -p workroom-egress -p workroom-vault --tests --no-fail-fast -- --ignored --test-threads=1 --nocapture soak_
 
 bench: ## Side by side with the kernel's floor and with bwrap
 	$(CARGO) build --release -p workroom -p workroom-bench

@@ -1,6 +1,25 @@
 //! Options as people write them, for the verbs that talk to a server.
 
-use workroom_types::{Channel, SessionState, parse_duration};
+use crate::remote::Failure;
+use std::ffi::OsString;
+use workroom_types::{Channel, RoomUser, SessionState, parse_duration};
+
+/// Whom a name that was already looked at stands for.
+pub(crate) fn user(name: &str) -> RoomUser {
+    if name == "root" { RoomUser::Root } else { RoomUser::Agent }
+}
+
+/// A program and its arguments, as a request has them; none where there are no words.
+pub(crate) fn argv(words: Vec<OsString>) -> Result<Option<Vec<String>>, Failure> {
+    let text = |word: OsString| {
+        word.into_string().map_err(|word| {
+            let detail = format!("the argument {word:?} is not UTF-8");
+            Failure::problem(detail, "put such bytes into a file or on stdin")
+        })
+    };
+    let words = words.into_iter().map(text).collect::<Result<Vec<String>, Failure>>()?;
+    Ok((!words.is_empty()).then_some(words))
+}
 
 /// `90s`, `10m`, `1h`, as whole seconds; a started one counts.
 pub(crate) fn seconds(text: &str) -> Result<u64, String> {

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 use workroom_client::{Chunk, Client, ExecOutput, with_stdin};
-use workroom_types::{Encoding, ExecRequest, ExecResult, RoomUser, format_bytes, parse_bytes};
+use workroom_types::{Encoding, ExecRequest, ExecResult, format_bytes, parse_bytes};
 
 /// What a command may be given to read: it travels whole, in one request.
 const LARGEST_STDIN: u64 = 4 << 20;
@@ -71,21 +71,14 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 fn request(options: Options) -> Result<ExecRequest, Failure> {
-    let argv = options.argv.into_iter().map(|word| {
-        word.into_string().map_err(|word| {
-            let detail = format!("the argument {word:?} is not UTF-8");
-            Failure::problem(detail, "put such bytes into a file or on stdin")
-        })
-    });
-    let argv = argv.collect::<Result<Vec<String>, Failure>>()?;
     let request = ExecRequest {
         command: options.command,
-        argv: (!argv.is_empty()).then_some(argv),
+        argv: arguments::argv(options.argv)?,
         login: options.login.then_some(true),
         cwd: options.cwd,
         env: options.env.into_iter().collect(),
         timeout_ms: options.timeout,
-        user: options.user.map(|user| if user == "root" { RoomUser::Root } else { RoomUser::Agent }),
+        user: options.user.as_deref().map(arguments::user),
         max_output: options.max_output,
         // What is passed through keeps every byte; what is printed as JSON is for reading.
         encoding: (options.base64 || !options.json).then_some(Encoding::Base64),

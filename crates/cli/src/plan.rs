@@ -36,7 +36,7 @@ pub(crate) enum Terminal {
 impl Plan {
     pub(crate) fn from_options(options: Options) -> Result<Plan, RoomError> {
         let defaults = config::load()?.run;
-        let user = if options.user == "root" { RoomUser::Root } else { RoomUser::Agent };
+        let user = crate::arguments::user(&options.user);
         let asked_limits = [
             (options.memory.is_some(), Layer::Memory),
             (options.cpus.is_some(), Layer::Cpu),

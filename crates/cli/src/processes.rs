@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use workroom_client::Client;
 use workroom_types::{
-    OutputStream, Process, ProcessKind, ProcessState, ProcessStdin, PtySize, RoomUser, SendSignal, SignalTo,
+    OutputStream, Process, ProcessKind, ProcessState, ProcessStdin, PtySize, SendSignal, SignalTo,
     StartProcess, Timestamp, format_bytes, parse_bytes,
 };
 
@@ -79,18 +79,12 @@ pub(crate) fn spawn(options: Spawn) -> ExitCode {
 }
 
 fn request(options: Spawn) -> Result<StartProcess, Failure> {
-    let argv = options.argv.into_iter().map(|word| {
-        word.into_string().map_err(|word| {
-            Failure::problem(format!("the argument {word:?} is not UTF-8"), "put such bytes into a file")
-        })
-    });
-    let argv = argv.collect::<Result<Vec<String>, Failure>>()?;
     Ok(StartProcess {
         command: options.command,
-        argv: (!argv.is_empty()).then_some(argv),
+        argv: arguments::argv(options.argv)?,
         cwd: options.cwd,
         env: options.env.into_iter().collect(),
-        user: options.user.map(|user| if user == "root" { RoomUser::Root } else { RoomUser::Agent }),
+        user: options.user.as_deref().map(arguments::user),
         stdin: options.stdin.then_some(ProcessStdin::Open(true)),
         pty: options.pty.then(PtySize::default),
         timeout_ms: options.timeout,

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use workroom_client::{Client, LogOptions, LogOutput};
 use workroom_types::{
-    Backoff, HttpReadiness, OutputStream, Readiness, RestartPolicy, RoomUser, Service, ServiceSpec,
-    ServiceState, Timestamp,
+    Backoff, HttpReadiness, OutputStream, Readiness, RestartPolicy, Service, ServiceSpec, ServiceState,
+    Timestamp,
 };
 
 #[derive(clap::Args)]
@@ -275,7 +275,7 @@ fn spec(put: Put) -> Result<ServiceSpec, Failure> {
         argv: Some(put.argv).filter(|argv| !argv.is_empty()),
         cwd: put.cwd,
         env: put.env.into_iter().collect(),
-        user: put.user.map(|user| if user == "root" { RoomUser::Root } else { RoomUser::Agent }),
+        user: put.user.as_deref().map(arguments::user),
         readiness,
         restart: match put.restart.as_deref() {
             Some("always") => RestartPolicy::Always,

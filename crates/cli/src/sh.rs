@@ -6,7 +6,7 @@ use crate::{EXIT_FAULT, arguments, output, which};
 use std::io::Write;
 use std::process::ExitCode;
 use workroom_client::Client;
-use workroom_types::{CreateShell, RoomUser, RunInShell, ShellKind, ShellList, ShellState, parse_bytes};
+use workroom_types::{CreateShell, RunInShell, ShellKind, ShellList, ShellState, parse_bytes};
 
 /// The shell that is made by its first command.
 const DEFAULT: &str = "default";
@@ -89,7 +89,7 @@ fn to_make(options: Options) -> CreateShell {
         shell: options.kind.map(|kind| if kind == "sh" { ShellKind::Sh } else { ShellKind::Bash }),
         cwd: options.cwd,
         env: options.env.into_iter().collect(),
-        user: options.user.map(|user| if user == "root" { RoomUser::Root } else { RoomUser::Agent }),
+        user: options.user.as_deref().map(arguments::user),
         name: options.name,
         record: None,
     }

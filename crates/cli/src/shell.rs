@@ -21,9 +21,7 @@ use modes::Modes;
 use screen::RawMode;
 use std::process::ExitCode;
 use workroom_client::Client;
-use workroom_types::{
-    OpenTerminal, ProblemCode, Process, ProcessState, RoomUser, TerminalShell, TerminalSize,
-};
+use workroom_types::{OpenTerminal, ProblemCode, Process, ProcessState, TerminalShell, TerminalSize};
 
 #[derive(clap::Args)]
 #[command(
@@ -142,14 +140,10 @@ async fn choose(client: &Client, session: &str, options: &Options) -> Result<(Pr
         cwd: options.cwd.clone(),
         env: options.env.iter().cloned().collect(),
         name: options.name.clone(),
-        user: options.user.as_deref().map(user_named),
+        user: options.user.as_deref().map(arguments::user),
         ..OpenTerminal::default()
     };
     Ok((client.open_terminal(session, &request).await?, true))
-}
-
-pub(crate) fn user_named(user: &str) -> RoomUser {
-    if user == "root" { RoomUser::Root } else { RoomUser::Agent }
 }
 
 pub(crate) fn shell_named(shell: &str) -> TerminalShell {

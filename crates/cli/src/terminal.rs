@@ -1,7 +1,7 @@
 //! `workroom terminal`: terminals of a session, driven from scripts by text, keys and what is on the screen.
 
 use crate::remote::{Failure, perform};
-use crate::shell::{shell_named, user_named};
+use crate::shell::shell_named;
 use crate::table::Table;
 use crate::{arguments, output, which};
 use std::process::ExitCode;
@@ -187,7 +187,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
                 cwd,
                 env: env.into_iter().collect(),
                 name,
-                user: user.as_deref().map(user_named),
+                user: user.as_deref().map(crate::arguments::user),
                 record: no_record.then_some(false),
                 ..OpenTerminal::default()
             };

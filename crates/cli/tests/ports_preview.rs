@@ -82,7 +82,7 @@ fn bodies_of_any_size_pass_as_they_come_and_take_no_memory() {
             .await;
         assert_eq!((asked["count"].as_u64(), asked["sha256"].as_str()), (Some(64 << 20), Some(&*digest)));
 
-        let before = memory_kb(server.pid());
+        let before = ports::memory_kb(server.pid());
         let mut reading = TcpStream::connect(server.address()).await.expect("a connection");
         let host = preview_host(&server, &session, 8080);
         let token = server.token();
@@ -96,17 +96,11 @@ fn bodies_of_any_size_pass_as_they_come_and_take_no_memory() {
                 0 => break,
                 count => came += count,
             }
-            most = most.max(memory_kb(server.pid()));
+            most = most.max(ports::memory_kb(server.pid()));
         }
         assert!(came > 512 << 20, "{came}");
         assert!(most < before + (32 << 10), "{before} kB became {most} kB");
     });
-}
-
-fn memory_kb(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a server that runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 #[test]

@@ -151,22 +151,16 @@ fn much_arrives_whole_in_both_directions_at_once_and_a_slow_reader_slows_its_wri
         );
 
         // Nobody reads: what the server can be rid of is what queues hold, and the rest waits.
-        let before = memory_kb(server.pid());
+        let before = ports::memory_kb(server.pid());
         let slow = connect(published.host_port, "give 1000").await;
         let mut others = Vec::new();
         for _ in 0..20 {
             others.push(connect(published.host_port, "give 1000").await);
         }
-        let after = memory_kb(server.pid());
+        let after = ports::memory_kb(server.pid());
         assert!(after < before + (64 << 10), "{before} kB became {after} kB");
         drop((slow, others));
     });
-}
-
-fn memory_kb(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a server that runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 #[test]

@@ -48,7 +48,9 @@ pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
 pub use ports::{Cut, PortHandle, RoomConnection};
-pub use processes::{Followed, Follower, LARGEST_PAGE, OutputQuery, ProcessHandle, Viewer};
+pub use processes::{
+    Followed, Follower, LARGEST_PAGE, LONGEST_WAIT, OutputQuery, ProcessHandle, SIGNALS, Viewer,
+};
 pub use recordings::{RecordingQuery, RecordingStream};
 pub use services::LogQuery;
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};

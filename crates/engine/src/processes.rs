@@ -39,7 +39,7 @@ pub const LARGEST_PAGE: u64 = 8 << 20;
 const USUAL_PAGE: u64 = 64 << 10;
 
 /// The longest that a read or a wait waits.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+pub const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What part of a process's output is wanted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,7 +53,7 @@ pub struct OutputQuery {
 }
 
 /// The signals that may be sent, by their names.
-const SIGNALS: [(&str, i32); 10] = [
+pub const SIGNALS: [(&str, i32); 10] = [
     ("HUP", 1),
     ("INT", 2),
     ("QUIT", 3),
@@ -251,22 +251,15 @@ impl ProcessHandle {
 
     /// Waits for its end, for so long: how it is then.
     pub async fn wait(&self, wait: Duration) -> Process {
-        let until = Instant::now() + wait.min(LONGEST_WAIT);
-        let mut changes = self.entry.changes();
-        loop {
-            changes.mark_unchanged();
-            if !self.entry.is_running() || tokio::time::timeout_at(until, changes.changed()).await.is_err() {
-                return self.info();
-            }
-        }
+        let _ = tokio::time::timeout(wait.min(LONGEST_WAIT), self.entry.end()).await;
+        self.info()
     }
 
     /// Ends it, with everything that it started, if it runs; then forgets it and its output.
     pub async fn remove(&self) -> Result<(), Problem> {
         if let Some(command) = self.entry.command() {
             self.ask_guest(Question::KillTree { command }).await?;
-            let mut changes = self.entry.changes();
-            while self.entry.is_running() && changes.changed().await.is_ok() {}
+            self.entry.end().await;
         }
         let (id, actor) = (self.entry.id(), self.actor.clone());
         sessions::ask(&self.handle, &self.session, |reply| Ask::RemoveProcess { id, actor, reply }).await

@@ -355,13 +355,17 @@ impl Pid1 {
         spec: CommandSpec,
         stdio: &[BorrowedFd<'_>],
         master: Option<OwnedFd>,
-        kept: Option<Box<Kept>>,
+        mut kept: Option<Box<Kept>>,
     ) {
         let since = Instant::now();
         // A launcher that is gone is dealt with when it is reaped, and this command with it.
         let launch = ToLauncher::Launch { command, spec };
         let _ = self.launcher.send(&launch, stdio);
         let ToLauncher::Launch { spec, .. } = launch else { return };
+        // While it is being started.
+        if let Some(kept) = &mut kept {
+            kept.oom_kills_before = self.meters.oom_kills();
+        }
         self.commands.insert(command, Command::Launching { since, spec, master, signals: Vec::new(), kept });
     }
 

@@ -3,6 +3,7 @@
 //! The engine refuses what breaks these rules; here they are told, so that a client can know before it asks.
 
 use serde_json::{Value, json};
+use workroom_engine::SIGNALS;
 use workroom_types::Layer;
 
 /// Names and labels: nothing that would break a table or a terminal.
@@ -17,9 +18,6 @@ const LONGEST_SECONDS: u64 = 3_155_760_000;
 const LONGEST_MS: u64 = 24 * 3600 * 1000;
 /// What a JSON number carries exactly everywhere.
 const LARGEST_EXACT: u64 = (1 << 53) - 1;
-
-/// The signals that may be sent.
-const SIGNALS: [&str; 10] = ["HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "WINCH", "STOP", "CONT"];
 
 /// The names and values of variables.
 fn environment() -> Value {
@@ -122,7 +120,7 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("StartProcess", "keep_output", json!({"minimum": 4096, "maximum": 1 << 30})),
         ("PtySize", "cols", json!({"minimum": 20, "maximum": 500})),
         ("PtySize", "rows", json!({"minimum": 10, "maximum": 200})),
-        ("SendSignal", "signal", json!({"enum": SIGNALS})),
+        ("SendSignal", "signal", json!({"enum": SIGNALS.map(|(name, _)| name)})),
         ("ServiceSpec", "command", json!({"pattern": NO_NUL})),
         ("ServiceSpec", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
         ("ServiceSpec", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),

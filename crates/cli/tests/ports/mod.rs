@@ -188,3 +188,10 @@ pub(crate) fn header<'a>(asked: &'a Value, name: &str) -> Option<&'a str> {
     let all = asked["headers"].as_array().expect("headers");
     all.iter().find(|pair| pair[0] == name).and_then(|pair| pair[1].as_str())
 }
+
+/// What a server has in memory.
+pub(crate) fn memory_kb(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a server that runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}

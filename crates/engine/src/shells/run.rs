@@ -14,7 +14,6 @@ use crate::{blocking, sessions};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workroom_proto::{Answer, Question, RunStage, SpoolReader, Stream};
 use workroom_types::{Encoding, Problem, ShellOutcome, ShellResult};
@@ -70,7 +69,7 @@ pub(crate) async fn begin(
                 }
             }
             Answer::Unknown => {
-                wait_for_end(&wire.entry).await;
+                wire.entry.end().await;
                 return Ok(Begun::Ended);
             }
             _ => return Err(gone("the room does not answer as it should")),
@@ -104,21 +103,11 @@ async fn left(wire: &Wire, mark: u64) -> Left {
         heard = heard => match heard {
             Some(done) => return Left::Done(done),
             // The shell has no channel any more: it is about to end, or did something that leaves it none.
-            None => wait_for_end(&wire.entry).await,
+            None => wire.entry.end().await,
         },
-        () = wait_for_end(&wire.entry) => {}
+        () = wire.entry.end() => {}
     }
     Left::Ended
-}
-
-async fn wait_for_end(entry: &Arc<Entry>) {
-    let mut changes = entry.changes();
-    loop {
-        changes.mark_unchanged();
-        if !entry.is_running() || changes.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// Gives the shell a command that was begun.

@@ -109,11 +109,6 @@ impl Pid1 {
                 let stdin = stdin.first().map_or(rustix::stdio::stdin(), AsFd::as_fd);
                 let stdio = [stdin, stdout.as_fd(), stderr.as_fd()];
                 self.launch(command, spec, &stdio, None, Some(Box::new(kept)));
-                // While it is being started.
-                let oom_kills = self.meters.oom_kills();
-                if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
-                    kept.oom_kills_before = oom_kills;
-                }
                 Ok(())
             }
             Err(error) => {

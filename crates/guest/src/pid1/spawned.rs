@@ -39,11 +39,6 @@ impl Pid1 {
             Ok(Stdio { theirs, master, kept }) => {
                 let stdio: Vec<_> = theirs.iter().map(AsFd::as_fd).collect();
                 self.launch(command, spec, &stdio, master, Some(Box::new(kept)));
-                // While it is being started.
-                let oom_kills = self.meters.oom_kills();
-                if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
-                    kept.oom_kills_before = oom_kills;
-                }
                 Ok(())
             }
             Err(error) => {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::future::Future;
 use std::time::Duration;
 use utoipa::IntoParams;
-use workroom_engine::{OutputQuery, ProcessHandle};
+use workroom_engine::{LONGEST_WAIT, OutputQuery, ProcessHandle};
 use workroom_types::{
     Encoding, InputTaken, OutputPage, OutputStream, Problem, Process, ProcessTable, PtySize, SendSignal,
     StartProcess,
@@ -20,9 +20,6 @@ use workroom_types::{
 
 /// How long input waits for space when its caller says nothing.
 const INPUT_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The longest that a call may wait, in milliseconds.
-const LONGEST_WAIT: u64 = 24 * 3600 * 1000;
 
 /// Start a process
 ///
@@ -152,13 +149,14 @@ impl OutputParams {
 }
 
 pub(crate) fn wait_of(milliseconds: u64) -> Result<Duration, Problem> {
-    if milliseconds > LONGEST_WAIT {
+    let wait = Duration::from_millis(milliseconds);
+    if wait > LONGEST_WAIT {
         return Err(Problem::invalid(
-            format!("a wait of {milliseconds} ms is longer than {LONGEST_WAIT}"),
+            format!("a wait of {milliseconds} ms is longer than {}", LONGEST_WAIT.as_millis()),
             "wait less, and ask again",
         ));
     }
-    Ok(Duration::from_millis(milliseconds))
+    Ok(wait)
 }
 
 /// Read a process's output
