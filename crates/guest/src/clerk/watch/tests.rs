@@ -10,6 +10,7 @@ use workroom_proto::Received;
 struct Host {
     channel: Channel,
     seq: u64,
+    last: Option<String>,
     clerk: Option<std::thread::JoinHandle<Result<(), Problem>>>,
 }
 
@@ -18,7 +19,7 @@ impl Host {
         let (channel, theirs) = Channel::pair().unwrap();
         let (base, at) = (room.base(), path(at));
         let clerk = std::thread::spawn(move || watch(&base, &at, recursive, &theirs));
-        let host = Host { channel, seq: 0, clerk: Some(clerk) };
+        let host = Host { channel, seq: 0, last: None, clerk: Some(clerk) };
         assert_eq!(host.message(), FromClerk::Watching);
         host
     }
@@ -43,9 +44,16 @@ impl Host {
         format!("{kind} {from}{}{}", event.path, if event.directory { "/" } else { "" })
     }
 
+    /// These and nothing else, except that one write may be seen in more than one go: what was told of
+    /// last may be told to have changed again.
     fn expect(&mut self, wanted: &[&str]) {
         for wanted in wanted {
-            assert_eq!(self.next(), *wanted);
+            let mut told = self.next();
+            while told != *wanted && self.last.as_ref().is_some_and(|path| told == format!("modified {path}")) {
+                told = self.next();
+            }
+            assert_eq!(told, *wanted);
+            self.last = wanted.rsplit(' ').next().map(str::to_owned);
         }
     }
 
@@ -148,7 +156,7 @@ fn one_directory_or_one_file_can_be_watched() {
     flat.expect(&["renamed sub/other -> sub/file"]);
     one.expect(&["created sub/file"]);
     std::fs::remove_dir_all(room.inside("sub")).unwrap();
-    assert!(one.until("deleted sub/file").len() <= 2);
+    one.until("deleted sub/file");
     flat.until("deleted sub/");
 }
 
