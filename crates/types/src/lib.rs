@@ -8,6 +8,7 @@ mod files;
 mod journal;
 mod layer;
 mod path;
+mod policy;
 mod port;
 mod problem;
 mod process;
@@ -35,6 +36,10 @@ pub use files::{
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
+pub use policy::{
+    Ceiling, MountMode, MountPolicy, MountRequest, NetworkMode, NetworkPolicy, Policy, PolicyView, PortRule,
+    SecretPolicy, SecretScope,
+};
 pub use port::{PortList, PreviewLink, PublishPort, PublishedPort};
 pub use problem::{Problem, ProblemCode};
 pub use process::{
@@ -49,8 +54,8 @@ pub use service::{
     ServiceSpec, ServiceState, StopReason,
 };
 pub use session::{
-    Channel, Counters, CreateSession, ListSessions, OnExpiry, Policy, ResolveMode, ResolveSession, Resolved,
-    Session, SessionPage, SessionState, UpdateSession,
+    Channel, Counters, CreateSession, ListSessions, OnExpiry, ResolveMode, ResolveSession, Resolved, Session,
+    SessionPage, SessionState, UpdateSession,
 };
 pub use shell::{
     CreateShell, RunInShell, Shell, ShellKind, ShellList, ShellOutcome, ShellResult, ShellState,

@@ -1,6 +1,6 @@
 //! A session as its callers see it: what they ask for, what they are told.
 
-use crate::{Enforced, Timestamp};
+use crate::{Enforced, Policy, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -91,29 +91,6 @@ pub enum OnExpiry {
     Stop,
     Pause,
     Delete,
-}
-
-/// What a room may reach and use.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
-pub struct Policy {
-    /// Bytes, swap included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<u64>,
-    /// Thousandths of a CPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus_milli: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pids: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<u64>,
-    /// Layers that must be in force, by name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub require: Vec<String>,
-    /// Layers that may be missing although they are required by default, by name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub allow_missing: Vec<String>,
 }
 
 /// What has happened in a session so far.
