@@ -2,9 +2,8 @@
 //! `/etc/workroom/config.toml`. The first that exists is read.
 
 use serde::Deserialize;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use workroom_engine::read_trusted;
 use workroom_types::RoomError;
 
 #[derive(Debug, Default, Deserialize)]
@@ -49,6 +48,8 @@ pub(crate) struct ServeDefaults {
     pub(crate) quotas: QuotaDefaults,
     pub(crate) exec: ServeExecDefaults,
     pub(crate) policy: PolicyDefaults,
+    /// What is looked at again whenever it changes; `policy.toml` in the state directory without it.
+    pub(crate) policy_file: Option<PathBuf>,
     pub(crate) recordings: RecordingDefaults,
 }
 
@@ -93,19 +94,6 @@ pub(crate) struct PolicyDefaults {
     pub(crate) cpus: Option<String>,
     pub(crate) pids: Option<u64>,
     pub(crate) open_files: Option<u64>,
-}
-
-/// Reads a file that only we or root can have written: it decides what rooms see of the host.
-fn read_trusted(path: &Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
-    let meta = file.metadata()?;
-    let us = rustix::process::geteuid().as_raw();
-    if ![0, us].contains(&meta.uid()) || meta.mode() & 0o022 != 0 {
-        return Err(std::io::Error::other("it belongs to, or can be changed by, someone else"));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 pub(crate) fn load() -> Result<Config, RoomError> {

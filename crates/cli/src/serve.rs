@@ -216,6 +216,7 @@ fn engine_config(mut engine: EngineConfig, defaults: &ServeDefaults) -> Result<E
     set("policy.cpus", &mut policy.cpus_milli, given.cpus.as_ref(), |text| parse_cpus(text).map(Some))?;
     set("policy.pids", &mut policy.pids, given.pids.as_ref(), |number| Ok(Some(*number)))?;
     set("policy.open_files", &mut policy.open_files, given.open_files.as_ref(), |number| Ok(Some(*number)))?;
+    engine.policy_file = defaults.policy_file.clone();
     engine.mounts = defaults.ro.iter().map(|text| mount(text)).collect::<Result<_, _>>()?;
     Ok(engine)
 }

@@ -4,6 +4,7 @@ mod commands;
 mod expiry;
 mod life;
 mod past;
+mod policy;
 mod processes;
 mod relatives;
 mod services;
@@ -34,7 +35,8 @@ use tokio::time::Instant;
 use workroom_proto::{Answer, Question, SpoolReader, ToGuest};
 use workroom_store::{Change, SessionRow, SessionStack};
 use workroom_types::{
-    Merged, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot, Timestamp, UpdateSession,
+    Merged, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot, Timestamp,
+    UpdateSession,
 };
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
@@ -59,8 +61,13 @@ pub(crate) enum Ask {
     },
     Update {
         change: Box<UpdateSession>,
+        /// The version of the policy that the caller knew.
+        known: Option<u64>,
         actor: String,
         reply: Reply<Session>,
+    },
+    Policy {
+        reply: Reply<PolicyView>,
     },
     Delete {
         actor: String,
@@ -362,8 +369,11 @@ impl Actor {
                     )));
                 }
             }
-            Ask::Update { change, actor, reply } => {
-                let done = Box::pin(self.update(*change, &actor)).await;
+            Ask::Policy { reply } => {
+                let _ = reply.send(Ok(crate::policy::view(&self.shared, &self.row.session)));
+            }
+            Ask::Update { change, known, actor, reply } => {
+                let done = Box::pin(self.update(*change, known, &actor)).await;
                 self.publish();
                 let _ = reply.send(done.map(|()| self.seen()));
             }
@@ -471,6 +481,7 @@ impl Actor {
     /// The session as callers see it.
     fn seen(&self) -> Session {
         let mut session = self.row.session.clone();
+        session.room_policy = None;
         if session.state == SessionState::Running && self.row.waiting {
             session.state = SessionState::WaitingForInput;
         }

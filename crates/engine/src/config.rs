@@ -15,6 +15,8 @@ pub struct EngineConfig {
     pub ports: PortLimits,
     /// What a session gets where its creator says nothing.
     pub policy: Policy,
+    /// What the operator says of policies, and may change at any time; `policy.toml` in the state directory without it.
+    pub policy_file: Option<PathBuf>,
     /// Host paths that every room sees read-only: source, place in the room.
     pub mounts: Vec<(PathBuf, PathBuf)>,
 }
@@ -145,6 +147,7 @@ impl EngineConfig {
             recordings: RecordingLimits::default(),
             ports: PortLimits::default(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
+            policy_file: None,
             mounts: Vec::new(),
         }
     }

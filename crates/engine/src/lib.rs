@@ -19,8 +19,10 @@ mod exec;
 mod files;
 mod idempotency;
 mod layers;
+mod operator;
 mod past;
 mod pipes;
+mod policy;
 mod ports;
 mod private_files;
 mod processes;
@@ -47,6 +49,8 @@ pub use config::{
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
+pub use operator::read_trusted;
+pub use policy::policy_from_toml;
 pub use ports::{Cut, PortHandle, RoomConnection};
 pub use processes::{
     Followed, Follower, LARGEST_PAGE, LONGEST_WAIT, OutputQuery, ProcessHandle, SIGNALS, Viewer,
@@ -60,6 +64,7 @@ use crate::access::Access;
 use crate::actor::Ask;
 use crate::events::Which;
 use crate::idempotency::{Held, intent};
+use crate::operator::Operator;
 use crate::shared::Shared;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
@@ -71,8 +76,9 @@ use workroom_room::Spawner;
 use workroom_store::{Change, Outcome, Store, StoreError};
 use workroom_types::{
     AppendEvent, Caller, Capabilities, CreateSession, CreateToken, ExecRequest, ExecResult, JournalEntry,
-    JournalPage, ListSessions, NewToken, PrivateFiles, Problem, ProblemCode, ResolveSession, Resolved,
-    Session, SessionPage, Timestamp, TokenList, TokenScope, UpdateSession,
+    JournalPage, ListSessions, NewToken, Policy, PolicyView, PrivateFiles, Problem, ProblemCode,
+    ResolveSession, Resolved, ServerPolicy, Session, SessionPage, Timestamp, TokenList, TokenScope,
+    UpdateSession,
 };
 
 /// The server's one way to everything below it. Cheap to clone.
@@ -174,7 +180,9 @@ impl Engine {
         let spawners = Spawners::new(spawner).map_err(|error| {
             Problem::new(ProblemCode::RoomSetup, format!("the spawner cannot be used: {error}"), "")
         })?;
-        let shared = Arc::new(Shared::new(config, state, store, spawners, access));
+        let policy_file = config.policy_file.clone().unwrap_or_else(|| config.state.join("policy.toml"));
+        let operator = Operator::open(policy_file, config.policy.clone())?;
+        let shared = Arc::new(Shared::new(config, state, store, spawners, access, operator));
         tokio::spawn(reconcile::empty_trash(shared.clone()));
         reconcile::at_start(&shared).await?;
         ports::at_start(&shared).await?;
@@ -241,7 +249,32 @@ impl Engine {
 
     pub async fn update(&self, caller: &Caller, id: &str, change: UpdateSession) -> Result<Session, Problem> {
         let actor = caller.name.clone();
-        self.ask(caller, id, |reply| Ask::Update { change: Box::new(change), actor, reply }).await
+        self.ask(caller, id, |reply| Ask::Update { change: Box::new(change), known: None, actor, reply })
+            .await
+    }
+
+    /// What a session may see, reach, use and know.
+    pub async fn policy(&self, caller: &Caller, id: &str) -> Result<PolicyView, Problem> {
+        self.ask(caller, id, |reply| Ask::Policy { reply }).await
+    }
+
+    /// A new policy document. `known`: the version that it replaces, if it is to replace no other.
+    pub async fn set_policy(
+        &self,
+        caller: &Caller,
+        id: &str,
+        policy: Policy,
+        known: Option<u64>,
+    ) -> Result<PolicyView, Problem> {
+        let actor = caller.name.clone();
+        let change = Box::new(UpdateSession { policy: Some(policy), ..UpdateSession::default() });
+        self.ask(caller, id, |reply| Ask::Update { change, known, actor, reply }).await?;
+        self.policy(caller, id).await
+    }
+
+    /// What this caller's sessions are given, and may have.
+    pub fn server_policy(&self, caller: &Caller) -> ServerPolicy {
+        policy::server_policy(&self.shared, caller.owner(), caller.is_admin())
     }
 
     /// Deleting what this caller deleted before succeeds again.

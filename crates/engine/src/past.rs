@@ -145,7 +145,7 @@ impl Engine {
                 name => name.clone(),
             };
             validate::name(name.as_deref())?;
-            rows.push(sessions::fork_row(shared, &source, name)?);
+            rows.push(sessions::fork_row(&source, name)?);
         }
         sessions::check_daily_quota(shared, &source.owner, count.into()).await?;
         let mut minted = Vec::new();

@@ -2,6 +2,7 @@
 
 use crate::actor::{Ask, Beginning, Handle, room_spec, spawn};
 use crate::idempotency::intent;
+use crate::policy;
 use crate::room::Room;
 use crate::shared::Shared;
 use crate::state_dir::random_u32;
@@ -80,6 +81,7 @@ pub(crate) async fn was_deleted(shared: &Shared, caller: &Caller, id: &str) -> R
 
 fn seen(row: SessionRow) -> Session {
     let mut session = row.session;
+    session.room_policy = None;
     if session.state == SessionState::Running && row.waiting {
         session.state = SessionState::WaitingForInput;
     }
@@ -136,7 +138,8 @@ pub(crate) async fn create(
     }
     check_daily_quota(shared, &owner, 1).await?;
     let starts = request.start.unwrap_or(true);
-    let row = new_row(shared, owner, request, place_key)?;
+    request.policy.as_ref().map_or(Ok(()), |asked| policy::check(shared, &owner, asked))?;
+    let row = new_row(owner, request, place_key)?;
     let made = if starts {
         start_new(shared, caller, row, (wait, maker), permit).await
     } else {
@@ -171,7 +174,6 @@ pub(crate) async fn check_daily_quota(shared: &Shared, owner: &str, more: u64) -
 }
 
 pub(crate) fn new_row(
-    shared: &Shared,
     owner: String,
     request: CreateSession,
     place: Option<String>,
@@ -190,7 +192,10 @@ pub(crate) fn new_row(
         channel: request.channel,
         thread,
         template: request.template.unwrap_or_else(|| "host".into()),
-        policy: request.policy.unwrap_or_else(|| shared.config.policy.clone()),
+        policy: request.policy.unwrap_or_default(),
+        policy_version: 1,
+        policy_changed: None,
+        room_policy: None,
         state: SessionState::Stopped,
         reason: None,
         created,
@@ -208,11 +213,7 @@ pub(crate) fn new_row(
 }
 
 /// A session to be that goes on from another's files: of the same owner, with the same wishes, and no place of its own.
-pub(crate) fn fork_row(
-    shared: &Shared,
-    source: &Session,
-    name: Option<String>,
-) -> Result<SessionRow, Problem> {
+pub(crate) fn fork_row(source: &Session, name: Option<String>) -> Result<SessionRow, Problem> {
     let request = CreateSession {
         name: Some(name.unwrap_or_else(|| fork_name(&source.name))),
         labels: source.labels.clone(),
@@ -225,7 +226,7 @@ pub(crate) fn fork_row(
         group: source.group.clone(),
         ..CreateSession::default()
     };
-    let mut row = new_row(shared, source.owner.clone(), request, None)?;
+    let mut row = new_row(source.owner.clone(), request, None)?;
     row.session.parent = Some(source.id.clone());
     Ok(row)
 }
@@ -469,10 +470,11 @@ fn read_cursor(cursor: &str) -> Result<(i64, String), Problem> {
 /// Builds a room of the default policy, asks what is in force in it, and ends it.
 pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabilities, Problem> {
     let request = CreateSession { labels: BTreeMap::new(), ..CreateSession::default() };
-    let row = new_row(shared, "server".into(), request, None)?;
+    let row = new_row("server".into(), request, None)?;
     let id = format!("{}-0", row.session.id);
     let layer = shared.layer_dir(&row.session.id);
-    let spec = room_spec(id, &row.session, (layer, Vec::new()), &shared.config.mounts, &shared.config.policy);
+    let policy = policy::effective(shared, &row.session);
+    let spec = room_spec(id, &policy, (layer, Vec::new()), &shared.config.mounts);
     let made = match spec {
         Ok(spec) => Room::create(shared, spec).await,
         Err(problem) => Err(problem),

@@ -7,6 +7,7 @@ use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::operator::Operator;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
 use crate::shells::Shells;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) spawners: Spawners,
     pub(crate) admission: Admission,
     pub(crate) access: Access,
+    pub(crate) operator: Operator,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
     pub(crate) recordings: Recordings,
@@ -65,6 +67,7 @@ impl Shared {
         store: Store,
         spawners: Spawners,
         access: Access,
+        operator: Operator,
     ) -> Shared {
         Shared {
             admission: Admission::new(config.quotas),
@@ -75,6 +78,7 @@ impl Shared {
             store,
             spawners,
             access,
+            operator,
             inflight: Inflight::default(),
             held: Held::default(),
             machine: Machine::find(),

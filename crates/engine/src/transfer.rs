@@ -191,7 +191,8 @@ impl Engine {
             ..CreateSession::default()
         };
         validate::create(&request)?;
-        let mut row = sessions::new_row(shared, owner, request, None)?;
+        crate::policy::check(shared, &owner, &old.policy)?;
+        let mut row = sessions::new_row(owner, request, None)?;
         row.session.state = SessionState::Stopped;
         let id = row.session.id.clone();
         let mut names: HashMap<String, String> = HashMap::new();

@@ -37,8 +37,8 @@ pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFi
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use policy::{
-    Ceiling, MountMode, MountPolicy, MountRequest, NetworkMode, NetworkPolicy, Policy, PolicyView, PortRule,
-    SecretPolicy, SecretScope,
+    Ceiling, MountMode, MountPolicy, MountRequest, NetworkMode, NetworkPolicy, OperatorStatus, Policy,
+    PolicyView, PortRule, SecretPolicy, SecretScope, ServerPolicy,
 };
 pub use port::{PortList, PreviewLink, PublishPort, PublishedPort};
 pub use problem::{Problem, ProblemCode};

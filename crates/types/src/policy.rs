@@ -130,6 +130,33 @@ pub struct PolicyView {
     pub pending: Vec<String>,
 }
 
+/// What a caller's sessions are given unless they say otherwise, and the most that they may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ServerPolicy {
+    pub defaults: Policy,
+    /// Not there for whom there is no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Ceiling>,
+    /// Where it comes from; for admins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<OperatorStatus>,
+}
+
+/// The operator's file as it was last read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OperatorStatus {
+    pub path: String,
+    pub exists: bool,
+    /// When what holds was read.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
+    pub loaded: Timestamp,
+    /// Why what is in the file now does not hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

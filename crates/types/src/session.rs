@@ -104,6 +104,10 @@ pub struct Counters {
     pub starts: u64,
 }
 
+fn one() -> u64 {
+    1
+}
+
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -123,6 +127,16 @@ pub struct Session {
     /// What the room's file system starts from.
     pub template: String,
     pub policy: Policy,
+    /// Counts the policy's changes, from 1.
+    #[serde(default = "one")]
+    pub policy_version: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub policy_changed: Option<Timestamp>,
+    /// The effective policy that the room was started with; only in records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub room_policy: Option<Box<Policy>>,
     pub state: SessionState,
     /// Why it failed, or why it was stopped without being asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,14 +4,14 @@ use super::{Actor, Waiter};
 use crate::admission::Place;
 use crate::exec::Memo;
 use crate::room::{Room, gone};
-use crate::{Verb, validate};
+use crate::{Verb, policy, validate};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use workroom_proto::{Answer, Question};
 use workroom_store::Change;
 use workroom_types::{
-    Enforced, HostMount, Lifetime, Limits, Network, Problem, ProblemCode, RoomSpec, RoomUser, Session,
+    Enforced, HostMount, Lifetime, Limits, Network, Policy, Problem, ProblemCode, RoomSpec, RoomUser,
     SessionState, Timestamp, UpdateSession,
 };
 
@@ -205,10 +205,18 @@ impl Actor {
         Ok(())
     }
 
-    pub(super) async fn update(&mut self, change: UpdateSession, actor: &str) -> Result<(), Problem> {
+    pub(super) async fn update(
+        &mut self,
+        change: UpdateSession,
+        known: Option<u64>,
+        actor: &str,
+    ) -> Result<(), Problem> {
         validate::update(&change)?;
         let before = self.row.clone();
         let body = serde_json::to_value(&change).unwrap_or_default();
+        if let Some(asked) = &change.policy {
+            policy::check(&self.shared, &self.row.session.owner, asked)?;
+        }
         let session = &mut self.row.session;
         if let Some(name) = change.name {
             session.name = name;
@@ -216,9 +224,10 @@ impl Actor {
         if let Some(labels) = change.labels {
             session.labels = labels;
         }
-        if let Some(policy) = change.policy {
-            session.policy = policy;
-        }
+        let policy_changed = match change.policy {
+            Some(policy) => policy::replace(session, policy, known)?,
+            None => false,
+        };
         let positive = |seconds: u64| Some(seconds).filter(|seconds| *seconds > 0);
         session.ttl = change.ttl.map_or(session.ttl, positive);
         session.idle_timeout = change.idle_timeout.map_or(session.idle_timeout, positive);
@@ -232,10 +241,18 @@ impl Actor {
             }
             self.row.waiting = waiting;
         }
-        let changes = vec![self.save(), self.entry("session.updated", actor, body)];
+        let mut changes = vec![self.save(), self.entry("session.updated", actor, body)];
+        if policy_changed {
+            let session = &self.row.session;
+            let body = json!({ "version": session.policy_version, "from": before.session.policy, "to": session.policy });
+            changes.push(self.entry("policy.changed", actor, body));
+        }
         if let Err(error) = self.shared.store.commit(changes).await {
             self.row = before;
             return Err(crate::storage(error));
+        }
+        if policy_changed && self.room.is_some() {
+            self.policy_changed().await;
         }
         Ok(())
     }
@@ -270,21 +287,19 @@ impl Actor {
     }
 }
 
-/// What a session's room is to be.
+/// What a room under this policy is to be.
 pub(crate) fn room_spec(
     id: String,
-    session: &Session,
+    policy: &Policy,
     (layer, lowers): (PathBuf, Vec<PathBuf>),
     mounts: &[(PathBuf, PathBuf)],
-    defaults: &workroom_types::Policy,
 ) -> Result<RoomSpec, Problem> {
-    let policy = &session.policy;
     let standard = Limits::default();
     let limits = Limits {
-        memory: policy.memory.or(defaults.memory),
-        cpus_milli: policy.cpus_milli.or(defaults.cpus_milli),
-        pids: policy.pids.or(defaults.pids),
-        open_files: policy.open_files.or(defaults.open_files).unwrap_or(standard.open_files),
+        memory: policy.memory,
+        cpus_milli: policy.cpus_milli,
+        pids: policy.pids,
+        open_files: policy.open_files.unwrap_or(standard.open_files),
         ..standard
     };
     let mounts =

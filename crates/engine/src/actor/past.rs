@@ -13,6 +13,7 @@
 
 use super::{Actor, Reply, room_spec};
 use crate::layers::Hold;
+use crate::policy;
 use crate::room::Room;
 use crate::state_dir::is_empty_dir;
 use crate::storage;
@@ -60,13 +61,14 @@ impl Actor {
     }
 
     /// What a room on this stack is to be.
-    pub(super) fn spec_on(&self, stack: &SessionStack, number: u64) -> Result<RoomSpec, Problem> {
-        let shared = &self.shared;
+    pub(super) fn spec_on(&mut self, stack: &SessionStack, number: u64) -> Result<RoomSpec, Problem> {
+        let shared = self.shared.clone();
+        let policy = policy::effective(&shared, &self.row.session);
+        self.row.session.room_policy = Some(Box::new(policy.clone()));
         let layer = shared.layer_dir(&stack.top);
         let id = format!("{}-{number}", self.row.session.id);
         let lowers = shared.layer_dirs(&stack.frozen);
-        let config = &shared.config;
-        room_spec(id, &self.row.session, (layer, lowers), &config.mounts, &config.policy)
+        room_spec(id, &policy, (layer, lowers), &shared.config.mounts)
     }
 
     /// Records that the session stands on another stack, and replaces its room by one on it. When this fails, all is as
