@@ -295,7 +295,10 @@ impl Pid1 {
         match message {
             ToGuest::End => self.ended = true,
             ToGuest::Start { command, spec } => self.start(command, spec, fds)?,
-            ToGuest::Run { command, spec, output, timeout_ms, memo } => {
+            ToGuest::Run { command, spec, output, timeout_ms, memo, forget } => {
+                for ended in forget {
+                    self.ended_runs.remove(&ended);
+                }
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
             }
             ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,

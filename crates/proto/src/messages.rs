@@ -70,6 +70,8 @@ pub enum ToGuest {
         timeout_ms: Option<u64>,
         /// What the host wants to be told of the command should it have forgotten.
         memo: Vec<u8>,
+        /// Commands that ended, of which the host has what it wanted to know. Here, so that nobody wakes up for it.
+        forget: Vec<u32>,
     },
     /// The host has what it wanted to know of a command that ended.
     Forget {
