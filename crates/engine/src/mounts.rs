@@ -139,7 +139,7 @@ impl Engine {
         let owner = caller.owner();
         let sees_host = !matches!(caller.scope, Scope::Session { .. });
         let shown = |(anchor, beneath): (std::path::PathBuf, std::path::PathBuf)| {
-            sees_host.then(|| anchor.join(beneath).display().to_string())
+            sees_host.then(|| resolve::whole(&anchor, &beneath).display().to_string())
         };
         let bases = rules.bases.iter().filter(|(_, base)| base.is_for(owner)).filter_map(|(name, base)| {
             Some(OfferedBase {

@@ -18,7 +18,7 @@ use rustix::process::{Gid, Uid};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use workroom_sys::place::{attach_on, clone_tree_of, entry, identity, open_beneath};
+use workroom_sys::place::{attach_on, clone_tree_of, entry, identity, is_mount_root, open_beneath};
 use workroom_types::{Bind, ErrorCode, RoomError};
 
 /// What an entry that was made to be mounted on is told by.
@@ -167,12 +167,17 @@ fn nothing(kind: FileType) -> io::Result<OwnedFd> {
 
 fn protect(tree: BorrowedFd<'_>, path: &str) -> io::Result<()> {
     let mut at = tree.try_clone_to_owned()?;
-    let count = parts(path).count();
-    for (number, name) in parts(path).enumerate() {
-        let place = entry(at.as_fd(), name)?;
+    let mut names = parts(path).peekable();
+    while let Some(name) = names.next() {
+        let place = match entry(at.as_fd(), name) {
+            // What it would be in is covered as a whole.
+            Err(Errno::NOENT) if is_read_only(at.as_fd())? => return Ok(()),
+            opened => opened?,
+        };
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
-        let is_way = number + 1 < count && kind.is_dir();
-        if is_way && workroom_sys::place::is_mount_root(place.as_fd(), "")? {
+        let is_mounted = is_mount_root(place.as_fd(), "")?;
+        let is_way = kind.is_dir() && names.peek().is_some_and(|next| entry(place.as_fd(), next).is_ok());
+        if is_mounted {
             at = place;
             continue;
         }
@@ -189,6 +194,10 @@ fn protect(tree: BorrowedFd<'_>, path: &str) -> io::Result<()> {
         at = cover;
     }
     Ok(())
+}
+
+fn is_read_only(dir: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fstatvfs(dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// Removes what was made to be mounted on and is still empty.

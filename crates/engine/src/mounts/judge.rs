@@ -78,7 +78,7 @@ fn judge_one(
     };
     judge_subpath(rules, &request.subpath)?;
     let subpath = request.subpath.trim_end_matches('/');
-    let beneath = own.join(subpath);
+    let beneath = if subpath.is_empty() { own } else { own.join(subpath) };
     if is_blocked_everywhere(rules, subpath, &anchor.join(&beneath)) {
         let subpath = crate::validate::shown(subpath);
         return Err((DenialCode::GlobalBlocked, format!("the operator gives \"{subpath}\" to nobody")));

@@ -59,7 +59,7 @@ fn given(rules: &MountRules, owner: &str) -> Vec<Given> {
     }
     for original in rules.original.iter().filter(|original| original.users.include(owner)) {
         let Some((anchor, beneath)) = original.path.of(owner) else { continue };
-        let place = anchor.join(&beneath).display().to_string();
+        let place = resolve::whole(&anchor, &beneath).display().to_string();
         let (kind, name, mode) = (MountKind::Original, String::new(), MountMode::Ro);
         all.push(Given { kind, name, place, anchor, beneath, mode, required: original.required });
     }
@@ -69,7 +69,7 @@ fn given(rules: &MountRules, owner: &str) -> Vec<Given> {
 /// The same for whoever wants to know.
 pub(super) fn offered(rules: &MountRules, owner: &str) -> Vec<OfferedMount> {
     let shown = |one: Given| OfferedMount {
-        host_path: Some(one.anchor.join(one.beneath).display().to_string()),
+        host_path: Some(resolve::whole(&one.anchor, &one.beneath).display().to_string()),
         place: one.place,
         kind: one.kind,
         mode: one.mode,
@@ -108,7 +108,7 @@ pub(crate) fn find_requests(
             let detail = format!("\"{subpath}\" of the base {}: {why}", request.base);
             MountDenial { code, alias: request.alias.clone(), detail }
         })?;
-        let record = record(request, Some(&allowed.anchor.join(&allowed.beneath)));
+        let record = record(request, Some(&resolve::whole(&allowed.anchor, &allowed.beneath)));
         let plain_name = |text: &&String| !text.contains(['*', '?', '[', '{', '\\', '/']);
         let rules_of = |list: fn(&MountRules) -> &Vec<String>| rules.map(list).into_iter().flatten();
         let bind = Bind {
@@ -177,7 +177,7 @@ impl Plan {
     }
 
     fn add_given(&mut self, state: &Path, one: Given, protect: &[String]) -> Result<(), Problem> {
-        let host_path = one.anchor.join(&one.beneath).display().to_string();
+        let host_path = resolve::whole(&one.anchor, &one.beneath).display().to_string();
         let mut record = SessionMount {
             place: one.place,
             kind: one.kind,

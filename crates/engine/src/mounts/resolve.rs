@@ -36,6 +36,11 @@ pub(crate) fn find(state: &Path, anchor: &Path, beneath: &Path) -> Result<(u64, 
     }
 }
 
+/// The path of a directory, as people write it.
+pub(super) fn whole(anchor: &Path, beneath: &Path) -> PathBuf {
+    if beneath.as_os_str().is_empty() { anchor.to_owned() } else { anchor.join(beneath) }
+}
+
 /// Makes what is missing of a directory, from the anchor downwards and over no link.
 pub(crate) fn make(anchor: &Path, beneath: &Path) -> io::Result<()> {
     let mut at = open_beneath(anchor, Path::new(""))?;

@@ -317,19 +317,20 @@ fn check_pattern(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Places that are the room's own, or that commands write to: what is mounted there would hide what they wrote.
+/// Places that are the room's own: what is mounted there would hide what a room needs.
 fn check_original(path: &HostPath) -> Result<(), String> {
-    let taken =
-        ["usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "workspace", "tmp", "run", "root"];
     let parts: Vec<String> = Path::new(&path.0)
         .components()
         .skip(1)
         .map(|part| part.as_os_str().to_string_lossy().into_owned())
         .collect();
-    let is_home = parts.first().is_some_and(|first| first == "home")
-        && parts.get(1).is_none_or(|name| name == "agent" || name.contains(USER));
-    if parts.first().is_none_or(|first| taken.contains(&first.as_str())) || is_home {
-        return Err(format!("original: {} is the room's own place", path.0));
-    }
-    Ok(())
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let is_own = match parts.as_slice() {
+        ["usr" | "etc" | "bin" | "sbin" | "lib" | "lib32" | "lib64" | "libx32", ..] => true,
+        ["workspace" | "run" | "root", ..] | ["home", "agent", ..] => true,
+        ["tmp" | "var" | "home"] | ["var", "tmp"] | [] => true,
+        ["home", name, ..] => name.contains(USER),
+        _ => false,
+    };
+    if is_own { Err(format!("original: {} is the room's own place", path.0)) } else { Ok(()) }
 }
