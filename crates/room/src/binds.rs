@@ -24,6 +24,9 @@ use workroom_types::{Bind, ErrorCode, RoomError};
 /// What an entry that was made to be mounted on is told by.
 const MARK: &str = "user.workroom.placeholder";
 
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Takes detached copies of granted directories, in their order.
 pub(crate) fn take(template: &Template, binds: &[Bind]) -> Result<Vec<OwnedFd>, RoomError> {
     if binds.is_empty() {
@@ -97,13 +100,19 @@ fn make_placeholders(dir: BorrowedFd<'_>, protect: &[String]) -> io::Result<()> 
                 Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_dir() => break,
                 Ok(_) if is_last => break,
                 Ok(_) => {
-                    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    at = rustix::fs::openat(&at, name, flags, Mode::empty())?;
+                    at = rustix::fs::openat(&at, name, DIRECTORY, Mode::empty())?;
+                    if is_placeholder(at.as_fd()) {
+                        break;
+                    }
                 }
             }
         }
     }
     Ok(())
+}
+
+fn is_placeholder(opened: BorrowedFd<'_>) -> bool {
+    rustix::fs::fgetxattr(opened, MARK, &mut [0u8; 8]).is_ok()
 }
 
 fn make_placeholder(
@@ -118,8 +127,7 @@ fn make_placeholder(
             Err(Errno::EXIST) => return Ok(()),
             made => made?,
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(dir, name, flags, Mode::empty())?
+        rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())?
     } else {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o644)) {
@@ -171,7 +179,7 @@ fn protect(tree: BorrowedFd<'_>, path: &str) -> io::Result<()> {
     while let Some(name) = names.next() {
         let place = match entry(at.as_fd(), name) {
             // What it would be in is covered as a whole.
-            Err(Errno::NOENT) if is_read_only(at.as_fd())? => return Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) if is_read_only(at.as_fd())? => return Ok(()),
             opened => opened?,
         };
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
@@ -227,8 +235,7 @@ fn remove_placeholder(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Ow
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(found) = rustix::fs::openat(dir, name, flags, Mode::empty()) else { return Ok(None) };
-    let mut mark = [0u8; 8];
-    if rustix::fs::fgetxattr(&found, MARK, &mut mark).is_err() {
+    if !is_placeholder(found.as_fd()) {
         return Ok(kind.is_dir().then_some(found));
     }
     let how = if kind.is_dir() { AtFlags::REMOVEDIR } else { AtFlags::empty() };

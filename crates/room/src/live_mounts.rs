@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use workroom_proto::{Channel, FromMounter, MountTask};
 use workroom_sys::namespace::{Namespaces, enter, unshare};
 use workroom_sys::place::{check_free, clone_tree_of, free_place, make_place};
-use workroom_types::{Bind, RoomError};
+use workroom_types::{Bind, ErrorCode, RoomError};
 
 /// In the clone: does the task and answers it; returns the status to end with.
 pub(crate) fn run(template: &Template, privilege: Privilege, task: MountTask, fds: Vec<OwnedFd>) -> i32 {
@@ -127,9 +127,20 @@ fn go_into(room: BorrowedFd<'_>) -> Result<OwnedFd, RoomError> {
 fn detach_all(targets: &[PathBuf], remove_places: bool, room: BorrowedFd<'_>) -> Result<(), RoomError> {
     let root = go_into(room)?;
     for target in targets {
-        free_place(root.as_fd(), target, remove_places).during("take a host directory off")?;
+        if !free_place(root.as_fd(), target, remove_places).during("take a host directory off")? {
+            return Err(moved(target));
+        }
     }
     Ok(())
+}
+
+/// What it stands in can be moved by the room's root, and it goes along.
+fn moved(target: &Path) -> RoomError {
+    RoomError::new(
+        ErrorCode::RoomSetup,
+        format!("{} is not where it was mounted: the room has moved it", target.display()),
+        "stop the session: its next room does not have it",
+    )
 }
 
 fn tidy(template: &Template, binds: &[Bind]) -> Result<(), RoomError> {

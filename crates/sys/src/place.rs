@@ -1,15 +1,60 @@
 //! Places in trees that somebody else may be changing: found without following a link, made, mounted on and freed.
 
+use crate::seccomp::LauncherKey;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Component, Path};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The kernel says EAGAIN while something elsewhere is being renamed.
 const MOST_TRIES: usize = 64;
+
+/// What the filter that this process is behind wants to be shown with openat2(2), if it is behind one.
+static KEY: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// In a process that has the launcher's key: it is shown from here on.
+pub fn show_key(key: LauncherKey) {
+    for (place, word) in KEY.iter().zip(key.words()) {
+        place.store(word, Ordering::Relaxed);
+    }
+}
+
+/// openat2(2) of something that is there, from behind a filter too that otherwise refuses it.
+pub fn openat2(
+    dir: impl AsFd,
+    path: impl rustix::path::Arg,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    // SAFETY: all zero is a valid value of a structure of integers.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = flags.bits().into();
+    how.resolve = resolve.bits();
+    let [fifth, sixth] = [&KEY[0], &KEY[1]].map(|word| word.load(Ordering::Relaxed));
+    path.into_with_c_str(|path| {
+        // SAFETY: the path is a C string and `how` of the size that is said; the kernel does not look at the rest.
+        let opened = unsafe {
+            libc::syscall(
+                libc::SYS_openat2,
+                dir.as_fd().as_raw_fd(),
+                path.as_ptr(),
+                &raw const how,
+                size_of::<libc::open_how>(),
+                fifth,
+                sixth,
+            )
+        };
+        match crate::check(opened) {
+            // SAFETY: the kernel made it for us, and nobody else owns it.
+            Ok(opened) => Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) }),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        }
+    })
+}
 
 /// Opens a directory of the host to name it: `anchor` as it is written, with the links in it, and what is `beneath` it
 /// over no link and never out of it.

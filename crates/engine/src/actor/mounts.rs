@@ -32,8 +32,11 @@ impl Actor {
             return Ok(());
         }
         // A file system that does not answer holds nobody else up.
+        let session = &self.row.session;
+        // What its maker asked for a moment ago is there, or the session is not made. Later, a room is better than none.
+        let is_new = session.counters.starts == 0 && session.parent.is_none();
         let planned = tokio::task::spawn_blocking(move || {
-            plan(&shared.config.state, file.mounts.as_ref(), &owner, &wanted)
+            plan(&shared.config.state, file.mounts.as_ref(), &owner, (&wanted, is_new))
         });
         let planned = planned.await.map_err(|error| {
             Problem::new(ProblemCode::Internal, format!("mounts cannot be planned: {error}"), "try again")
@@ -95,11 +98,19 @@ impl Actor {
         if self.room.is_some()
             && let Err(problem) = self.attach_binds(&found).await
         {
-            if problem.code != ProblemCode::AlreadyExists {
-                return Err(problem);
-            }
-            let alias = requests.first().map(|first| first.alias.clone()).unwrap_or_default();
-            let denial = MountDenial { code: DenialCode::AlreadyExists, alias, detail: problem.detail };
+            let code = match problem.code {
+                ProblemCode::AlreadyExists => DenialCode::AlreadyExists,
+                // It has changed since it was judged.
+                ProblemCode::NotFound => DenialCode::ResolutionFailed,
+                _ => return Err(problem),
+            };
+            // Which of them it was, is said by its place.
+            let alias = requests
+                .iter()
+                .find(|request| problem.detail.contains(&format!("/workspace/{} ", request.alias)))
+                .map(|request| request.alias.clone())
+                .unwrap_or_default();
+            let denial = MountDenial { code, alias, detail: problem.detail };
             return Err(self.deny(&requests, vec![denial], actor).await);
         }
         wanted.dynamic.extend(requests);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use workroom_proto::{Channel, FromMounter, MountTask, Received, ToSpawner, try_receive_on};
 use workroom_sys::readiness::watch_reading;
-use workroom_types::{Problem, ProblemCode};
+use workroom_types::{ErrorCode, Problem, ProblemCode};
 
 /// A mount takes a millisecond; this is for a file system that does not answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,7 +43,11 @@ impl Mounter {
                 Ok(Some(Received::Message(FromMounter::Done, _))) => return Ok(trees),
                 Ok(Some(Received::Message(FromMounter::Tree, fds))) => trees.extend(fds),
                 Ok(Some(Received::Message(FromMounter::Failed { error, occupied }, _))) => {
-                    let code = if occupied { ProblemCode::AlreadyExists } else { ProblemCode::RoomSetup };
+                    let code = match error.code {
+                        _ if occupied => ProblemCode::AlreadyExists,
+                        ErrorCode::PathNotFound => ProblemCode::NotFound,
+                        _ => ProblemCode::RoomSetup,
+                    };
                     return Err(Problem::new(code, error.detail, error.hint));
                 }
                 Ok(None) => ready.clear_ready(),

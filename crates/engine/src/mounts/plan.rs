@@ -130,7 +130,7 @@ pub(crate) fn plan(
     state: &Path,
     rules: Option<&MountRules>,
     owner: &str,
-    policy: &MountPolicy,
+    (policy, is_new): (&MountPolicy, bool),
 ) -> Result<Plan, Problem> {
     let mut plan = Plan { records: Vec::new(), binds: RoomBinds::default() };
     if let Some(rules) = rules.filter(|rules| rules.enabled) {
@@ -153,7 +153,7 @@ pub(crate) fn plan(
     for (request, found) in policy.dynamic.iter().zip(found) {
         match found {
             Ok(WantedBind { record, bind }) => plan.add(record, bind),
-            // It was granted once; a room without it is better than none.
+            Err(denial) if is_new => return Err(super::denied(&[denial])),
             Err(denial) => plan.records.push(SessionMount {
                 state: MountState::Missing,
                 code: Some(denial.code),

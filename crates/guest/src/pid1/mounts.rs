@@ -26,7 +26,8 @@ pub(super) fn unmount(target: &Path, remove_place: bool) -> Answer {
     let freed = directory("/").and_then(|root| free_place(root.as_fd(), target, remove_place));
     let _ = rustix::process::chdir("/");
     match freed {
-        Ok(_) => Answer::Done,
+        Ok(true) => Answer::Done,
+        Ok(false) => Answer::Failed { why: "it is not where it was mounted: the room has moved it".into() },
         Err(error) => Answer::Failed { why: error.to_string() },
     }
 }
