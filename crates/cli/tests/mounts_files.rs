@@ -48,6 +48,13 @@ fn deleting_stops_at_a_mount_and_snapshots_diffs_and_resets_do_not_see_it() {
         let listed = server.http().get(&session.path("/files/data/more")).await;
         assert_eq!((listed.status, listed.text().as_str()), (200, "more\n"));
 
+        // An archive of the workspace is of the session's own; one of a mount is of what is there.
+        let tar = server.http().get(&session.path("/archive?format=tar")).await;
+        assert_eq!(tar.status, 200, "{tar:?}");
+        assert!(!tar.text().contains("of data\n") && tar.text().contains("persistent"), "the host's files");
+        let tar = server.http().get(&session.path("/archive?format=tar&path=data")).await;
+        assert!(tar.status == 200 && tar.text().contains("of data\n"), "{tar:?}");
+
         // A moment of the session is of its own files; the host's are as they are.
         session.says("echo one > /workspace/own").await;
         within(

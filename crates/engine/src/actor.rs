@@ -240,6 +240,8 @@ pub(crate) struct Actor {
     stack: Option<SessionStack>,
     /// Whether layers of it are being put together.
     squashing: bool,
+    /// Whether its maker waits for its first room.
+    being_made: bool,
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
@@ -281,6 +283,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     let actor = Actor {
         shared: shared.clone(),
         squashing: false,
+        being_made: is_new,
         stack: is_new.then(|| SessionStack::new(&row.session.id)),
         row,
         snapshot,
@@ -312,6 +315,7 @@ impl Actor {
             Beginning::AsItIs => {}
             Beginning::Start { place, reply } => {
                 let started = Box::pin(self.start(Some(place), "server")).await;
+                self.being_made = false;
                 let _ = reply.send(started.map(|()| self.seen()));
             }
             Beginning::Adopt { dir } => Box::pin(self.adopt(dir)).await,

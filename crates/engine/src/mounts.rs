@@ -30,7 +30,7 @@ use serde_json::json;
 use std::sync::Arc;
 use workroom_types::{
     AddMounts, Caller, DenialCode, MountDenial, MountOffer, MountPolicy, MountRequest, OfferedBase, Policy,
-    Problem, ProblemCode, Scope, Session, SessionMounts, UpdateSession,
+    Problem, ProblemCode, Scope, Session, SessionMount, SessionMounts, UpdateSession,
 };
 
 /// Says to a caller which of its requests are denied, and that so all are.
@@ -80,11 +80,15 @@ pub(crate) async fn check_requests(
     if denials.is_empty() { Ok(wanted) } else { Err(denials) }
 }
 
-/// Whether an owner's session may have what a policy asks for.
-pub(crate) async fn check_policy(shared: &Arc<Shared>, owner: &str, policy: &Policy) -> Result<(), Problem> {
-    let Some(mounts) = &policy.mounts else { return Ok(()) };
+/// Whether an owner's session may have what a policy asks for; and if so, what that is.
+pub(crate) async fn check_policy(
+    shared: &Arc<Shared>,
+    owner: &str,
+    policy: &Policy,
+) -> Result<Vec<SessionMount>, Problem> {
+    let Some(mounts) = &policy.mounts else { return Ok(Vec::new()) };
     match check_requests(shared, owner, (mounts, &[]), &mounts.dynamic).await {
-        Ok(_) => Ok(()),
+        Ok(found) => Ok(found.into_iter().map(|one| one.record).collect()),
         Err(denials) => {
             tracing::warn!(
                 owner,

@@ -32,9 +32,8 @@ impl Actor {
             return Ok(());
         }
         // A file system that does not answer holds nobody else up.
-        let session = &self.row.session;
         // What its maker asked for a moment ago is there, or the session is not made. Later, a room is better than none.
-        let is_new = session.counters.starts == 0 && session.parent.is_none();
+        let is_new = self.being_made;
         let planned = tokio::task::spawn_blocking(move || {
             plan(&shared.config.state, file.mounts.as_ref(), &owner, (&wanted, is_new))
         });
@@ -51,6 +50,7 @@ impl Actor {
 
     /// The room stands with what was planned for it. `before`: what the session had the last time.
     pub(super) async fn mounts_stand(&mut self, before: &[SessionMount], actor: &str) {
+        let is_first = self.row.session.counters.starts <= 1;
         let mut entries = Vec::new();
         for mount in &mut self.row.session.mounts {
             match mount.state {
@@ -61,7 +61,8 @@ impl Actor {
                         (&other.place, other.mode, &other.host_path)
                             == (&mount.place, mount.mode, &mount.host_path)
                     };
-                    if before.iter().find(same).is_none_or(|other| other.state == MountState::Missing) {
+                    let had = |other: &SessionMount| other.state != MountState::Missing && !is_first;
+                    if !before.iter().find(same).is_some_and(had) {
                         entries.push(("mount.granted", of_record(mount)));
                     }
                 }

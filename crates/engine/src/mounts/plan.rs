@@ -136,6 +136,16 @@ pub(crate) fn plan(
     if let Some(rules) = rules.filter(|rules| rules.enabled) {
         let may_write = rules.bases.values().any(|base| base.is_for(owner) && base.max_mode == MountMode::Rw);
         plan.binds.writes_to_host = may_write;
+        if let Some(own) = &rules.persistent
+            && policy.persistent != Some(false)
+            && own.path.of(owner).is_none()
+        {
+            let owner = crate::validate::shown(owner);
+            let detail =
+                format!("/workspace/persistent cannot be made: \"{owner}\" is no name of a directory");
+            let hint = "say mounts.persistent = false in the session's policy";
+            return Err(Problem::new(ProblemCode::RoomSetup, detail, hint));
+        }
         let protect = protected(rules, &policy.unprotect);
         for one in given(rules, owner) {
             let switched = match one.kind {
