@@ -2,6 +2,7 @@
 
 mod clerks;
 mod kept;
+mod mounts;
 mod shells;
 mod spawned;
 
@@ -306,7 +307,13 @@ impl Pid1 {
             ToGuest::Clerk => self.start_clerk(fds),
             ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
             ToGuest::Ask { request, question } => {
-                let (answer, fds) = self.answer(&question);
+                let (answer, fds) = match &question {
+                    Question::Mount { target } => (mounts::mount(target, &fds), Vec::new()),
+                    Question::Unmount { target, remove_place } => {
+                        (mounts::unmount(target, *remove_place), Vec::new())
+                    }
+                    _ => self.answer(&question),
+                };
                 self.host.tell(FromGuest::Answer { request, answer }, fds)?;
                 if let Question::Attach { command } = question {
                     self.tell_end(command)?;

@@ -20,6 +20,9 @@ pub enum ToSpawner {
     /// Look into layers. Beside it: the worker's end of a channel, then what the task says. A worker that cannot be
     /// made is one that hangs up.
     Work(Box<crate::LayerTask>),
+    /// See to directories of the host in a room that runs, or that is gone. Beside it: a channel for the answer, then
+    /// what the task says. One that cannot be begun hangs up.
+    Mounts(Box<crate::MountTask>),
 }
 
 /// Spawner to host.
@@ -194,6 +197,16 @@ pub enum Question {
         command: u32,
         mark: u64,
     },
+    /// Mount a directory of the host. Beside it: the detached tree. Only where the guest has authority over the room's
+    /// mounts, which it has not where the host is root.
+    Mount {
+        target: PathBuf,
+    },
+    /// Take it off again, and with `remove_place` the empty directory too.
+    Unmount {
+        target: PathBuf,
+        remove_place: bool,
+    },
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -268,6 +281,8 @@ pub enum Answer {
         written: [u64; 2],
         stage: RunStage,
     },
+    /// To [`Question::Mount`]: something of the room's own is at that place.
+    Occupied,
 }
 
 /// Guest to host.

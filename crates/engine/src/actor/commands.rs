@@ -130,10 +130,18 @@ impl Actor {
 
     /// Asks the guest and waits for its answer; what else it says meanwhile is dealt with.
     pub(super) async fn ask(&mut self, question: Question) -> Result<(Answer, Vec<OwnedFd>), Problem> {
+        self.ask_with(question, Vec::new()).await
+    }
+
+    pub(super) async fn ask_with(
+        &mut self,
+        question: Question,
+        beside: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Problem> {
         let request = self.next_request;
         self.next_request = self.next_request.wrapping_add(1);
         let Some(room) = &self.room else { return Err(gone("the session has no room")) };
-        room.send(&ToGuest::Ask { request, question }, &[]).await?;
+        room.send(&ToGuest::Ask { request, question }, &beside).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let Some(room) = &self.room else { return Err(gone("the room ended")) };
