@@ -4,10 +4,12 @@
 pub mod clone;
 pub mod exec;
 pub mod lock;
+pub mod loop_device;
 pub mod mount;
 pub mod namespace;
 pub mod net;
 pub mod origin;
+pub mod project_quota;
 #[cfg(feature = "async")]
 pub mod readiness;
 pub mod seccomp;
