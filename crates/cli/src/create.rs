@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// Count a quiet process, such as a server that waits, as work
     #[arg(long)]
     keep_alive: bool,
+    /// What it may see, reach, use and know: a file, TOML or JSON; `-` for standard input. Options go before it
+    #[arg(long, value_name = "FILE")]
+    policy: Option<String>,
     /// Memory of all processes together (512M, 2G)
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
@@ -97,14 +100,16 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 fn request(options: Options) -> Result<CreateSession, Failure> {
-    let policy = Policy {
+    let from_file = options.policy.as_deref().map(crate::policy::read).transpose()?.unwrap_or_default();
+    let said = Policy {
         memory: options.memory,
         cpus_milli: options.cpus,
         pids: options.pids,
-        open_files: None,
         require: named_layers("--require", options.require)?,
         allow_missing: named_layers("--allow-missing", options.allow_missing)?,
+        ..Policy::default()
     };
+    let policy = said.over(&from_file);
     let on_expiry = options.on_expiry.map(|what| match what.as_str() {
         "pause" => OnExpiry::Pause,
         "delete" => OnExpiry::Delete,

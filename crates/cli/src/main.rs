@@ -25,6 +25,7 @@ mod output;
 mod patch;
 mod place;
 mod plan;
+mod policy;
 mod port;
 mod processes;
 mod progress;
@@ -136,6 +137,8 @@ enum Verb {
     Reset(reset::Options),
     /// Make sessions that go on from another's files
     Fork(fork::Options),
+    /// Show or replace what a session may see, reach, use and know
+    Policy(policy::Options),
     /// Show what differs between two moments of a session
     Diff(diff::Options),
     /// Take over what a fork has changed
@@ -224,6 +227,7 @@ fn main() -> ExitCode {
         Verb::Snapshot(options) => snapshot::run(options),
         Verb::Reset(options) => reset::run(options),
         Verb::Fork(options) => fork::run(options),
+        Verb::Policy(options) => policy::run(options),
         Verb::Diff(options) => diff::run(options),
         Verb::Merge(options) => merge::run(*options),
         Verb::Export(options) => transfer::export(options),

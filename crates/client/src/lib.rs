@@ -23,6 +23,7 @@ mod events;
 mod exec;
 mod files;
 mod past;
+mod policy;
 mod ports;
 mod private;
 mod processes;

@@ -152,6 +152,9 @@ pub(crate) fn policy(policy: &Policy) -> Result<(), Problem> {
         // The kernel takes no less; and a room with fewer open files cannot be built.
         ("cpus_milli", policy.cpus_milli, 10..=1_000_000),
         ("open_files", policy.open_files, 16..=1 << 20),
+        ("disk", policy.disk, 1 << 20..=1 << 50),
+        ("inodes", policy.inodes, 64..=1 << 40),
+        ("shm", policy.shm, 4096..=1 << 50),
     ] {
         if let Some(value) = value.filter(|value| !allowed.contains(value)) {
             let (least, most) = allowed.into_inner();

@@ -114,6 +114,9 @@ mod tests {
             thread: None,
             template: "host".into(),
             policy: Policy::default(),
+            policy_version: 1,
+            policy_changed: None,
+            room_policy: None,
             state,
             reason: None,
             // Several in one millisecond: the id decides between them.

@@ -30,7 +30,7 @@ fn what_is_not_understood_is_said_in_one_sentence() {
         ("[mounts]\ndynamic = [{alias = \"a\"}]", "missing field `base`"),
         ("[secrets]\ninject = [\"everything\"]", "unknown variant"),
         ("memory = 1\nmemory = 2", "duplicate key"),
-        ("disk = \"99999999T\"", "too large"),
+        ("disk = \"9000000T\"", "too large"),
         ("= 1", ""),
     ] {
         let problem = policy_from_toml(text).unwrap_err();

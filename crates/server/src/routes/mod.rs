@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
 pub(crate) mod past;
+pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod private;
 pub(crate) mod process_stream;
@@ -40,6 +41,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions", get(sessions::list).post(sessions::create))
         .route("/v1/sessions/resolve", post(sessions::resolve))
         .route("/v1/sessions/{id}", get(sessions::show).patch(sessions::update).delete(sessions::delete))
+        .route("/v1/sessions/{id}/policy", get(policy::show).put(policy::replace))
+        .route("/v1/policy", get(policy::server))
         .route("/v1/sessions/{id}/start", post(lifecycle::start))
         .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
         .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
