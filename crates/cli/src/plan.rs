@@ -58,6 +58,7 @@ impl Plan {
             workspace,
             layer: None,
             lowers: Vec::new(),
+            disk: None,
             mounts,
             lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,

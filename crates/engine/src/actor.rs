@@ -1,6 +1,7 @@
 //! The one owner of a session: a task that holds its row and its room, and does one thing at a time to them.
 
 mod commands;
+mod disk;
 mod expiry;
 mod life;
 mod past;

@@ -14,6 +14,7 @@ mod access;
 mod actor;
 mod admission;
 mod config;
+mod disk;
 mod events;
 mod exec;
 mod files;

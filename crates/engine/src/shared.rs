@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::actor::{Ask, Handle};
 use crate::admission::Admission;
 use crate::config::EngineConfig;
+use crate::disk::Disks;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) operator: Operator,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
+    pub(crate) disks: Disks,
     pub(crate) recordings: Recordings,
     pub(crate) machine: Machine,
     pub(crate) shells: Shells,
@@ -81,6 +83,7 @@ impl Shared {
             operator,
             inflight: Inflight::default(),
             held: Held::default(),
+            disks: Disks::default(),
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),

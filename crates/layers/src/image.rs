@@ -12,7 +12,7 @@
 mod ext4;
 
 use ext4::{BLOCK, Layout, MAGIC, MAGIC_AT};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use std::fs::File;
@@ -21,10 +21,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use workroom_sys::loop_device::LoopDevice;
-use workroom_sys::mount::{FsOption, make};
+use workroom_sys::mount::{
+    Attributes, FsOption, attach, clone_tree, clone_tree_at, directory, make, make_private,
+};
+use workroom_sys::namespace::{Namespaces, unshare};
 
 const IMAGE: &str = "image";
 const DEVICE: &str = "loop";
+const FILES: &str = "fs";
 /// As long as a number can be, so that writing one never takes space that there is not.
 const DIGITS: usize = 10;
 
@@ -91,6 +95,24 @@ pub fn mount_image(layer: &Path) -> io::Result<OwnedFd> {
     let options = [FsOption::Set("source", &place), FsOption::Flag("discard")];
     let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     make("ext4", &options, plain)
+}
+
+/// What a layer with a file system of its own holds, as a mount that is nowhere yet.
+pub fn take_files(layer: &Path) -> io::Result<OwnedFd> {
+    let mount = mount_image(layer)?;
+    match clone_tree_at(mount.as_fd(), FILES) {
+        // Before Linux 6.15 only what is somewhere can be copied.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => take_from_place(mount, layer),
+        taken => taken,
+    }
+}
+
+/// The same by way of a place that only this process sees. It stays among copies of the mounts that it was among.
+fn take_from_place(mount: OwnedFd, layer: &Path) -> io::Result<OwnedFd> {
+    unshare(Namespaces::MOUNT)?;
+    make_private(directory("/")?.as_fd(), Attributes::NONE)?;
+    attach(mount.as_fd(), CWD, layer)?;
+    clone_tree(layer.join(FILES))
 }
 
 fn noted(note: &File) -> Option<u32> {

@@ -73,3 +73,22 @@ fn there_is_as_much_space_as_was_asked_for_and_all_who_mount_it_see_the_same() {
         std::fs::remove_dir_all(dir).expect("removed");
     }
 }
+
+#[test]
+fn what_it_holds_is_taken_on_every_kernel() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = scratch("taken");
+    make_image(&dir, SIZES[1], 0).expect("an image");
+    let mount = mount_image(&dir).expect("a mount");
+    rustix::fs::mkdirat(&mount, "fs/made", Mode::RWXU).expect("a directory");
+    let has_it = |tree: &OwnedFd| rustix::fs::statat(tree, "made", rustix::fs::AtFlags::empty()).is_ok();
+    assert!(has_it(&take_files(&dir).expect("taken")));
+    // In a thread, which keeps the namespace to itself.
+    let place = dir.clone();
+    let by_place = std::thread::spawn(move || take_from_place(mount, &place).map(|tree| has_it(&tree)));
+    assert!(by_place.join().expect("it ended").expect("taken"));
+    assert!(dir.join(IMAGE).exists(), "and nobody else sees it");
+    std::fs::remove_dir_all(dir).expect("removed");
+}
