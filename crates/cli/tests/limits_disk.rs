@@ -25,9 +25,8 @@ async fn limited(server: &Server<'_>, policy: serde_json::Value) -> TestSession 
 fn devices_of(server: &Server<'_>) -> Vec<String> {
     let state = server.state().display().to_string();
     let devices = std::fs::read_dir("/sys/block").expect("block devices").flatten();
-    let content = |device: std::fs::DirEntry| {
-        std::fs::read_to_string(device.path().join("loop/backing_file")).ok()
-    };
+    let content =
+        |device: std::fs::DirEntry| std::fs::read_to_string(device.path().join("loop/backing_file")).ok();
     devices.filter_map(content).filter(|file| file.contains(&state)).collect()
 }
 
@@ -57,6 +56,8 @@ fn a_session_that_fills_its_disk_is_told_and_its_neighbour_does_not_notice() {
         assert!(free.trim().parse::<u64>().expect("a size") < 40 * MIB, "{free}");
         let entry = session.event("limit.disk").await;
         assert_eq!(entry.body["limit"], 16 * MIB, "{entry:?}");
+        session.delete().await;
+        neighbour.delete().await;
         server.expect_no_leaks().await;
     });
 }

@@ -36,6 +36,7 @@ mod sse;
 mod terminals;
 mod tokens;
 mod url;
+mod usage;
 mod websocket;
 
 pub use body::Upload;

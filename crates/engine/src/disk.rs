@@ -34,7 +34,6 @@ impl DiskLimit {
             return None;
         }
         let bytes = match policy.inodes {
-            // Only files are counted: space is what the machine has, as far as a layer can have a size at all.
             Some(_) if policy.disk.is_none() => MOST_BYTES,
             _ => policy.disk.unwrap_or(Limits::default().disk),
         };
@@ -56,8 +55,8 @@ impl DiskLimit {
 /// As many as the smallest layer can hold.
 const LEAST_INODES: u64 = 1024;
 
-/// 1 TiB.
-const MOST_BYTES: u64 = 1 << 40;
+/// What there is where only files are counted: 64 GiB. The larger, the longer it takes to make.
+const MOST_BYTES: u64 = 64 << 30;
 
 /// What this machine has to limit a layer with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -72,7 +72,8 @@ impl Room {
         let limit = DiskLimit::of_room(&spec);
         let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default().to_owned();
         // Not here: making a directory may wait for the disk, and everybody else with it.
-        let prepared = tokio::task::spawn_blocking(move || prepare(&for_files, &place, &id, (&layer, limit))).await;
+        let prepared =
+            tokio::task::spawn_blocking(move || prepare(&for_files, &place, &id, (&layer, limit))).await;
         let listener = prepared.map_err(|error| setup(io::Error::other(error)))??;
         let (ours, theirs) = Channel::pair().map_err(setup)?;
         let process = shared.spawners.create(spec, &[theirs.into_fd(), listener]).await?;
@@ -175,6 +176,11 @@ impl Room {
             // mean to be told of every message that the guest takes.
             tokio::time::sleep(FULL_FOR).await;
         }
+    }
+
+    /// What it is called, among rooms and among the machine's cgroups.
+    pub(crate) fn name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// A descriptor that holds its file system.

@@ -33,8 +33,8 @@ mod worker;
 mod xattrs;
 
 pub use image::{
-    BYTES_PER_INODE, ImageSize, can_mount_images, image_length, is_image, length_for, make_image, mount_image,
-    take_files,
+    BYTES_PER_INODE, ImageSize, can_mount_images, image_length, is_image, length_for, make_image,
+    mount_image, take_files,
 };
 pub use remove::remove_tree;
 pub use stack::Mounts;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use workroom_types::{
-    CommandSpec, Enforced, ExitReport, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
+    CommandSpec, Enforced, ExitReport, Gauge, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
     TerminalSize,
 };
 
@@ -192,6 +192,8 @@ pub enum Question {
         command: u32,
         mark: u64,
     },
+    /// What is used now, of all that is counted?
+    Gauge,
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -266,6 +268,7 @@ pub enum Answer {
         written: [u64; 2],
         stage: RunStage,
     },
+    Gauge(Gauge),
 }
 
 /// Guest to host.

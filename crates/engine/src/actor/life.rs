@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use workroom_proto::{Answer, Question};
 use workroom_store::Change;
 use workroom_types::{
-    Enforced, HostMount, LayerState, Lifetime, Limits, Network, Policy, Problem, ProblemCode, RoomSpec, RoomUser,
-    SessionState, Timestamp, UpdateSession,
+    Enforced, HostMount, LayerState, Lifetime, Limits, Network, Policy, Problem, ProblemCode, RoomSpec,
+    RoomUser, SessionState, Timestamp, UpdateSession,
 };
 
 impl Actor {
@@ -83,7 +83,8 @@ impl Actor {
             Some(adopted) => {
                 self.shared.metrics.rooms_adopted.fetch_add(1, Relaxed);
                 self.place = Some(self.shared.admission.enter_anyway(&self.row.session.owner));
-                self.row.session.enforced = adopted.enforced;
+                self.row.session.enforced = self.enforced_in(adopted.enforced);
+                self.look_on();
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
                 self.room = Some(adopted.room);
@@ -133,6 +134,7 @@ impl Actor {
 
     /// Ends every process and keeps every file: what was written is on the disk when this returns.
     pub(super) async fn stop(&mut self, actor: &str, reason: Option<&str>) {
+        self.last_look().await;
         self.enter(SessionState::Stopping, None);
         let root = self.take_room_down("the session was stopped").await;
         let top = self.stack.as_ref().map_or(self.row.session.id.clone(), |stack| stack.top.clone());
@@ -175,6 +177,7 @@ impl Actor {
             clerks.end();
         }
         self.to_forget.clear();
+        Box::pin(self.record_usage()).await;
         self.row.session.enforced = Enforced::default();
         self.row.waiting = false;
         for (_, waiter) in std::mem::take(&mut self.commands) {
@@ -286,6 +289,7 @@ impl Actor {
         self.row.session.state = SessionState::Deleted;
         self.deleted = true;
         self.shared.ports.forget(&id);
+        self.shared.usage.forget(&id);
         self.shared.discard_private(&id);
         self.shared.discard_unused(layers).await;
         Ok(())

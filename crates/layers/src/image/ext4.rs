@@ -42,6 +42,8 @@ const MOST_BLOCKS: u64 = 1 << 29;
 pub(super) struct Layout {
     pub(super) blocks: u64,
     groups: u64,
+    /// How many there may be, and how many there are in each group. Those that are too many are marked as taken.
+    inodes: u64,
     inodes_per_group: u64,
     journal_blocks: u64,
     /// Who has the directories in it.
@@ -51,14 +53,22 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// With space for this many bytes of files, and for at least this many files and directories.
+    /// With space for this many bytes of files, and for this many files and directories.
     pub(super) fn new(bytes: u64, inodes: u64, owner: u32, now: u32, id: [u8; 16]) -> Layout {
         let wanted = bytes.div_ceil(BLOCK).clamp(16, MOST_BLOCKS);
         let inodes = inodes.saturating_add(u64::from(WORK) + OF_THE_OVERLAY);
         // The kernel takes no journal that is smaller, and a larger one lets more be on its way.
         let journal_blocks = if wanted < 1 << 17 { 1024 } else { 4096 };
-        let mut layout =
-            Layout { blocks: wanted, groups: 1, inodes_per_group: 16, journal_blocks, owner, now, id };
+        let mut layout = Layout {
+            blocks: wanted,
+            groups: 1,
+            inodes,
+            inodes_per_group: 16,
+            journal_blocks,
+            owner,
+            now,
+            id,
+        };
         // What describes the file system grows with it; a few rounds settle it.
         for _ in 0..8 {
             layout.groups = layout.blocks.div_ceil(BLOCKS_PER_GROUP);
@@ -115,6 +125,10 @@ impl Layout {
         self.first_free().saturating_sub(group * BLOCKS_PER_GROUP).min(self.blocks_in(group))
     }
 
+    fn inodes_in(&self, group: u64) -> u64 {
+        self.inodes.saturating_sub(group * self.inodes_per_group).min(self.inodes_per_group)
+    }
+
     fn used_inodes_in(&self, group: u64) -> u64 {
         if group == 0 { WORK.into() } else { 0 }
     }
@@ -130,7 +144,7 @@ impl Layout {
             if used.iter().any(|byte| *byte != 0) {
                 file.write_all_at(&used, self.block_bitmap(group) * BLOCK)?;
             }
-            let inodes = bits(self.used_inodes_in(group), self.inodes_per_group);
+            let inodes = bits(self.used_inodes_in(group), self.inodes_in(group));
             if inodes.iter().any(|byte| *byte != 0) {
                 file.write_all_at(&inodes, self.inode_bitmap(group) * BLOCK)?;
             }
@@ -166,7 +180,7 @@ impl Layout {
         block.u32(0, inodes as u32);
         block.u32(4, self.blocks as u32);
         block.u32(12, free as u32);
-        block.u32(16, (inodes - u64::from(WORK)) as u32);
+        block.u32(16, (inodes.min(self.inodes) - u64::from(WORK)) as u32);
         block.u32(24, 2); // blocks of 1024 << 2
         block.u32(28, 2);
         block.u32(32, BLOCKS_PER_GROUP as u32);
@@ -203,7 +217,7 @@ impl Layout {
         descriptor.u32(4, self.inode_bitmap(group) as u32);
         descriptor.u32(8, self.inode_table(group) as u32);
         descriptor.u16(12, (self.blocks_in(group) - self.used_in(group)) as u16);
-        descriptor.u16(14, (self.inodes_per_group - self.used_inodes_in(group)) as u16);
+        descriptor.u16(14, (self.inodes_in(group) - self.used_inodes_in(group)) as u16);
         descriptor.u16(16, if group == 0 { 4 } else { 0 });
         descriptor.0
     }
