@@ -49,6 +49,7 @@ mod stream;
 mod table;
 mod terminal;
 mod token;
+mod top;
 mod transfer;
 mod tree;
 mod verify;
@@ -158,6 +159,8 @@ enum Verb {
     Gc(gc::Options),
     /// Show what happened, and follow what happens
     Events(events::Options),
+    /// Show what sessions use, and follow it
+    Top(top::Options),
     /// Make, list and revoke tokens
     Token(token::Options),
     /// Show, verify and add to a session's record
@@ -245,6 +248,7 @@ fn main() -> ExitCode {
         Verb::Gc(options) => gc::run(options),
         Verb::Events(options) => events::run(options),
         Verb::Token(options) => token::run(options),
+        Verb::Top(options) => top::run(options),
         Verb::Journal(options) => journal::run(options),
         Verb::Doctor(options) => doctor::run(options),
         Verb::AttackProbe { case } => attack::probe(&case),

@@ -14,6 +14,7 @@ mod access;
 mod actor;
 mod admission;
 mod config;
+mod disk;
 mod events;
 mod exec;
 mod files;
@@ -39,6 +40,7 @@ mod state_dir;
 mod stream;
 mod terminals;
 mod transfer;
+mod usage;
 mod validate;
 mod workers;
 
@@ -59,6 +61,7 @@ pub use processes::{
 pub use recordings::{RecordingQuery, RecordingStream};
 pub use services::LogQuery;
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
+pub use usage::Totals;
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;
@@ -527,6 +530,10 @@ impl Engine {
             execs_running: counts.execs_running.load(Relaxed),
             execs_timed_out: counts.execs_timed_out.load(Relaxed),
             output_bytes: counts.output_bytes.load(Relaxed),
+            limits_memory: counts.limits_memory.load(Relaxed),
+            limits_pids: counts.limits_pids.load(Relaxed),
+            limits_disk: counts.limits_disk.load(Relaxed),
+            rooms: self.shared.usage.totals(),
             journal_entries: store.entries,
             store_commits: store.commits,
             store_failures: store.failures,
@@ -602,6 +609,12 @@ pub struct Metrics {
     pub execs_running: u64,
     pub execs_timed_out: u64,
     pub output_bytes: u64,
+    /// Processes killed for want of memory, processes not made, disks seen to be full.
+    pub limits_memory: u64,
+    pub limits_pids: u64,
+    pub limits_disk: u64,
+    /// What all rooms together use, as they were last looked at.
+    pub rooms: Totals,
     pub journal_entries: u64,
     pub store_commits: u64,
     pub store_failures: u64,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use workroom_types::{
-    CommandSpec, Enforced, ExitReport, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
+    CommandSpec, Enforced, ExitReport, Gauge, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
     TerminalSize,
 };
 
@@ -207,6 +207,8 @@ pub enum Question {
         target: PathBuf,
         remove_place: bool,
     },
+    /// What is used now, of all that is counted?
+    Gauge,
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -283,6 +285,7 @@ pub enum Answer {
     },
     /// To [`Question::Mount`]: something of the room's own is at that place.
     Occupied,
+    Gauge(Gauge),
 }
 
 /// Guest to host.

@@ -28,7 +28,8 @@ mod step;
 mod template;
 mod work;
 
-pub use durable::{bind_guest_socket, call_guest, remove_groups};
+pub use cgroup::LiveLimits;
+pub use durable::{bind_guest_socket, call_guest, change_limits, remove_groups};
 pub use host::{Room, Spawner};
 pub use identity::Privilege;
 pub use probe::{Fact, facts};

@@ -23,6 +23,7 @@ mod spec;
 mod terminals;
 mod time;
 mod token;
+mod usage;
 
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
@@ -81,3 +82,7 @@ pub use terminals::{
 };
 pub use time::Timestamp;
 pub use token::{Caller, CreateToken, NewToken, Scope, TokenInfo, TokenList, TokenScope};
+pub use usage::{
+    DiskGauge, Gauge, LimitHits, ListUsage, SessionUsage, UsageLimits, UsageList, UsagePeak, UsagePoint,
+    UsageQuery, UsageRow, UsageSort,
+};

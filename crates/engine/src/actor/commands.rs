@@ -260,6 +260,7 @@ impl Actor {
         metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
         let Waiter { memo, started, reply, .. } = waiter;
         let (text, actor, quiet) = (memo.text.clone(), memo.actor.clone(), memo.quiet);
+        self.count_end(&report, &text, None);
         match (reply, memo.key.clone()) {
             (Some(reply), _) => {
                 // Its end is in the journal by the time that the caller can look: who is answered runs after us.

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 use workroom_proto::{Answer, FromGuest, OutputRule, Question};
-use workroom_types::{CommandSpec, ErrorCode, RoomError};
+use workroom_types::{CommandSpec, ErrorCode, Layer, RoomError};
 
 impl Pid1 {
     pub(super) fn answer(&mut self, question: &Question) -> (Answer, Vec<OwnedFd>) {
@@ -71,6 +71,10 @@ impl Pid1 {
             Question::Mount { .. } | Question::Unmount { .. } => (Answer::Unknown, Vec::new()),
             Question::Ports => (Answer::Ports(self.census.ports(&self.staff)), Vec::new()),
             Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
+            Question::Gauge => {
+                let own_disk = self.enforced.holds(Layer::Disk);
+                (Answer::Gauge(self.meters.gauge(&self.census, &self.staff, own_disk)), Vec::new())
+            }
             Question::Usage => {
                 let total = self.census.total(&self.staff);
                 let answer = Answer::Usage {
