@@ -5,7 +5,9 @@ use crate::{arguments, output, seed};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use workroom_types::{Channel, CreateSession, OnExpiry, Policy, parse_bytes, parse_cpus, parse_duration};
+use workroom_types::{
+    Channel, CreateSession, NetworkPolicy, OnExpiry, Policy, parse_bytes, parse_cpus, parse_duration,
+};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  \
@@ -57,6 +59,9 @@ pub(crate) struct Options {
     /// Processes and threads
     #[arg(long, value_name = "N")]
     pids: Option<u64>,
+    /// What it may reach: `off`, `open` (all public addresses), or `allow:DOMAIN,…` [default: the server's]
+    #[arg(long, value_name = "NET", value_parser = crate::net::network)]
+    net: Option<NetworkPolicy>,
     /// Refuse to start a room unless these layers hold (see `workroom doctor`)
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     require: Vec<String>,
@@ -105,6 +110,7 @@ fn request(options: Options) -> Result<CreateSession, Failure> {
         memory: options.memory,
         cpus_milli: options.cpus,
         pids: options.pids,
+        network: options.net,
         require: named_layers("--require", options.require)?,
         allow_missing: named_layers("--allow-missing", options.allow_missing)?,
         ..Policy::default()

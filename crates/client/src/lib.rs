@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod exec;
 mod files;
+mod network;
 mod past;
 mod policy;
 mod ports;

@@ -3,6 +3,7 @@
 mod commands;
 mod expiry;
 mod life;
+mod network;
 mod past;
 mod policy;
 mod processes;
@@ -231,6 +232,7 @@ pub(crate) struct Actor {
     /// Of the room, once somebody has asked for its files.
     clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
+    network: Option<network::Wired>,
     commands: HashMap<u32, Waiter>,
     table: processes::Table,
     services: services::Services,
@@ -273,6 +275,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         room: None,
         clerks: None,
         place: None,
+        network: None,
         commands: HashMap::new(),
         table: processes::Table::default(),
         services: services::Services::of(is_new),

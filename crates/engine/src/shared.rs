@@ -7,6 +7,7 @@ use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::network::Networks;
 use crate::operator::Operator;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
@@ -36,6 +37,9 @@ pub(crate) struct Shared {
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
     pub(crate) ports: Ports,
+    pub(crate) networks: Arc<Networks>,
+    /// Where the server listens.
+    pub(crate) listeners: Mutex<Vec<std::net::SocketAddr>>,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -73,6 +77,7 @@ impl Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
             ports: Ports::new(config.ports),
+            networks: Networks::new(store.clone(), config.network.clone()),
             config,
             state,
             store,
@@ -84,6 +89,7 @@ impl Shared {
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
+            listeners: Mutex::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),
@@ -153,6 +159,13 @@ impl Shared {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// No room reaches what the server listens on, for itself or for other rooms.
+    pub(crate) async fn protect_listeners(&self) {
+        let mut addresses = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        addresses.extend(self.ports.listeners());
+        self.networks.protect(addresses).await;
     }
 
     pub(crate) async fn maker(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {

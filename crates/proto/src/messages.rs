@@ -192,6 +192,8 @@ pub enum Question {
         command: u32,
         mark: u64,
     },
+    /// Show me the room's user and network namespaces, to make its way out in.
+    Namespaces,
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -266,6 +268,8 @@ pub enum Answer {
         written: [u64; 2],
         stage: RunStage,
     },
+    /// Beside it: the room's user namespace, then its network namespace.
+    Namespaces,
 }
 
 /// Guest to host.

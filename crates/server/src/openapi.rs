@@ -59,6 +59,8 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::recordings::delete,
         crate::routes::recordings::transcript,
         crate::routes::recordings::mark,
+        crate::routes::network::show,
+        crate::routes::network::propose,
         crate::routes::ports::list,
         crate::routes::ports::publish,
         crate::routes::ports::unpublish,

@@ -46,6 +46,7 @@ impl Actor {
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
                 self.row.session.counters.starts += 1;
+                Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
                 let layers = self.missing_layers();
                 self.note("session.running", actor, json!({ "missing": layers })).await;
@@ -85,6 +86,7 @@ impl Actor {
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
                 self.room = Some(adopted.room);
+                Box::pin(self.connect_network()).await;
                 self.attach_all(&adopted.commands).await;
                 let commands = adopted.commands.len();
                 self.note("session.adopted", "server", json!({ "commands": commands })).await;
@@ -159,6 +161,7 @@ impl Actor {
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        Box::pin(self.disconnect_network()).await;
         self.shared.ports.cut(&self.row.session.id);
         if let Some(clerks) = self.clerks.take() {
             clerks.end();
@@ -275,6 +278,7 @@ impl Actor {
         self.row.session.state = SessionState::Deleted;
         self.deleted = true;
         self.shared.ports.forget(&id);
+        self.shared.protect_listeners().await;
         self.shared.discard_private(&id);
         self.shared.discard_unused(layers).await;
         Ok(())

@@ -157,6 +157,7 @@ impl Actor {
                 self.room = Some(room);
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
+                Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
                 self.tell_services();
             }

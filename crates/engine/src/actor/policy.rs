@@ -22,5 +22,6 @@ impl Actor {
     async fn apply(&mut self, held: &mut Policy, wanted: &Policy) {
         // Layers are judged when a room is built; what the new one allows to be missing changes nothing in this one.
         held.allow_missing.clone_from(&wanted.allow_missing);
+        self.change_network(held, wanted).await;
     }
 }

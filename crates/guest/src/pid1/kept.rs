@@ -68,6 +68,10 @@ impl Pid1 {
                 Ok(socket) => (Answer::Connected, vec![socket]),
                 Err(error) => failed(error),
             },
+            Question::Namespaces => match self.census.namespaces() {
+                Ok(namespaces) => (Answer::Namespaces, namespaces),
+                Err(error) => failed(error),
+            },
             Question::Ports => (Answer::Ports(self.census.ports(&self.staff)), Vec::new()),
             Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
             Question::Usage => {
