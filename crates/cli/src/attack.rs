@@ -289,6 +289,8 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         layer: None,
         lowers: Vec::new(),
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
+        binds: Vec::new(),
+        writes_to_host: false,
         lifetime: Lifetime::Connection,
         require: LayerSet::EMPTY,
         allow_missing: LayerSet::EMPTY,

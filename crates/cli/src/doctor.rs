@@ -62,6 +62,8 @@ fn try_room() -> Result<Enforced, RoomError> {
         layer: None,
         lowers: Vec::new(),
         mounts: Vec::new(),
+        binds: Vec::new(),
+        writes_to_host: false,
         lifetime: Lifetime::Connection,
         require: Default::default(),
         // Here a missing layer is something to show, not to stop at.

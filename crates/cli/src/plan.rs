@@ -59,6 +59,8 @@ impl Plan {
             layer: None,
             lowers: Vec::new(),
             mounts,
+            binds: Vec::new(),
+            writes_to_host: false,
             lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,
             allow_missing: layers("--allow-missing", &options.allow_missing)?,

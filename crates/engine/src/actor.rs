@@ -3,6 +3,7 @@
 mod commands;
 mod expiry;
 mod life;
+mod mounts;
 mod network;
 mod past;
 mod policy;
@@ -36,8 +37,8 @@ use tokio::time::Instant;
 use workroom_proto::{Answer, Question, SpoolReader, ToGuest};
 use workroom_store::{Change, SessionRow, SessionStack};
 use workroom_types::{
-    Merged, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot, Timestamp,
-    UpdateSession,
+    Merged, MountRequest, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot,
+    Timestamp, UpdateSession,
 };
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
@@ -174,6 +175,16 @@ pub(crate) enum Ask {
         actor: String,
         reply: Reply<Arc<Clerks>>,
     },
+    AddMounts {
+        requests: Vec<MountRequest>,
+        actor: String,
+        reply: Reply<()>,
+    },
+    RemoveMount {
+        alias: String,
+        actor: String,
+        reply: Reply<()>,
+    },
     /// It was never recorded: leave no trace of it.
     Abandon {
         reply: Reply<()>,
@@ -197,6 +208,10 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn session(&self) -> Session {
+        crate::mounts::without_host_paths(self.session_for_its_owner())
+    }
+
+    pub(crate) fn session_for_its_owner(&self) -> Session {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -226,6 +241,8 @@ pub(crate) struct Actor {
     stack: Option<SessionStack>,
     /// Whether layers of it are being put together.
     squashing: bool,
+    /// Whether its maker waits for its first room.
+    being_made: bool,
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
@@ -268,6 +285,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     let actor = Actor {
         shared: shared.clone(),
         squashing: false,
+        being_made: is_new,
         stack: is_new.then(|| SessionStack::new(&row.session.id)),
         row,
         snapshot,
@@ -300,6 +318,7 @@ impl Actor {
             Beginning::AsItIs => {}
             Beginning::Start { place, reply } => {
                 let started = Box::pin(self.start(Some(place), "server")).await;
+                self.being_made = false;
                 let _ = reply.send(started.map(|()| self.seen()));
             }
             Beginning::Adopt { dir } => Box::pin(self.adopt(dir)).await,
@@ -466,6 +485,16 @@ impl Actor {
                 let clerks = Box::pin(self.clerks(&actor)).await;
                 let _ = reply.send(clerks);
             }
+            Ask::AddMounts { requests, actor, reply } => {
+                let done = Box::pin(self.add_mounts(requests, &actor)).await;
+                self.publish();
+                let _ = reply.send(done);
+            }
+            Ask::RemoveMount { alias, actor, reply } => {
+                let done = Box::pin(self.remove_mount(&alias, &actor)).await;
+                self.publish();
+                let _ = reply.send(done);
+            }
             Ask::Abandon { reply } => {
                 self.end_room("the session was not made").await;
                 self.deleted = true;
@@ -483,8 +512,13 @@ impl Actor {
 
     /// The session as callers see it.
     fn seen(&self) -> Session {
+        crate::mounts::without_host_paths(self.seen_by_its_owner())
+    }
+
+    fn seen_by_its_owner(&self) -> Session {
         let mut session = self.row.session.clone();
         session.room_policy = None;
+        session.room_binds = None;
         if session.state == SessionState::Running && self.row.waiting {
             session.state = SessionState::WaitingForInput;
         }
@@ -492,7 +526,7 @@ impl Actor {
     }
 
     fn publish(&self) {
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.seen();
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.seen_by_its_owner();
     }
 
     /// What every command changes, without the rest. Whoever changes more publishes it.

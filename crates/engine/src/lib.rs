@@ -19,6 +19,7 @@ mod exec;
 mod files;
 mod idempotency;
 mod layers;
+mod mounts;
 mod network;
 mod operator;
 mod past;
@@ -251,6 +252,7 @@ impl Engine {
 
     pub async fn update(&self, caller: &Caller, id: &str, change: UpdateSession) -> Result<Session, Problem> {
         let actor = caller.name.clone();
+        mounts::check_change(caller, &sessions::get(&self.shared, caller, id).await?, &change)?;
         self.ask(caller, id, |reply| Ask::Update { change: Box::new(change), known: None, actor, reply })
             .await
     }
@@ -270,6 +272,7 @@ impl Engine {
     ) -> Result<PolicyView, Problem> {
         let actor = caller.name.clone();
         let change = Box::new(UpdateSession { policy: Some(policy), ..UpdateSession::default() });
+        mounts::check_change(caller, &sessions::get(&self.shared, caller, id).await?, &change)?;
         self.ask(caller, id, |reply| Ask::Update { change, known, actor, reply }).await?;
         self.policy(caller, id).await
     }

@@ -4,6 +4,7 @@
 //! It is looked at whenever something of it is needed and read again when it has changed, so that nobody restarts
 //! anything. A file that cannot be understood changes nothing: the last good one holds, and the fault is told.
 
+pub(crate) mod mounts;
 mod trusted;
 
 pub use trusted::read_trusted;
@@ -30,6 +31,8 @@ pub(crate) struct OperatorFile {
     pub(crate) ceiling: Option<Ceiling>,
     /// What holds for one user instead, by owner.
     pub(crate) users: BTreeMap<String, UserRules>,
+    /// Which directories of the host rooms may have.
+    pub(crate) mounts: Option<mounts::MountRules>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -49,6 +52,7 @@ impl OperatorFile {
                 policy::check_ceiling(ceiling).map_err(|problem| told(&part, problem))?;
             }
         }
+        file.mounts.as_ref().map_or(Ok(()), |rules| rules.check().map_err(|why| format!("mounts: {why}")))?;
         Ok(file)
     }
 

@@ -175,6 +175,11 @@ impl Room {
         }
     }
 
+    /// Its guest's pidfd.
+    pub(crate) fn process(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.process.get_ref().as_fd()
+    }
+
     /// Another descriptor of the line to the guest, for what is sent and not answered on it.
     pub(crate) fn second_line(&self) -> io::Result<OwnedFd> {
         self.control.get_ref().try_clone()

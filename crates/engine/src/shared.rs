@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
     pub(crate) ports: Ports,
+    pub(crate) host_directories: crate::mounts::tidy::HostDirectories,
     pub(crate) networks: Arc<Networks>,
     /// Where the server listens.
     pub(crate) listeners: Mutex<Vec<std::net::SocketAddr>>,
@@ -89,6 +90,7 @@ impl Shared {
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
+            host_directories: Default::default(),
             listeners: Mutex::default(),
             metrics: Counts::default(),
             trash: Notify::new(),

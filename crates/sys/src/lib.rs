@@ -8,6 +8,7 @@ pub mod mount;
 pub mod namespace;
 pub mod net;
 pub mod origin;
+pub mod place;
 #[cfg(feature = "async")]
 pub mod readiness;
 pub mod seccomp;

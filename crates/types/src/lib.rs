@@ -42,6 +42,10 @@ pub use network::{
 };
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use policy::{
+    AddMounts, DenialCode, MountDenial, MountKind, MountOffer, MountState, OfferedBase, OfferedMount,
+    SessionMount, SessionMounts,
+};
+pub use policy::{
     Ceiling, MountMode, MountPolicy, MountRequest, NetworkMode, NetworkPolicy, OperatorStatus, Policy,
     PolicyView, PortRule, SecretPolicy, SecretScope, ServerPolicy,
 };
@@ -74,6 +78,7 @@ pub use spec::{
     AGENT_ID, CommandSpec, HostMount, LAYER_ID, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize,
     Workspace, base_environment,
 };
+pub use spec::{Bind, RoomBinds};
 pub use terminals::{
     Awaited, EndedBy, OpenTerminal, PlainPage, ScreenColor, ScreenCursor, ScreenModes, ScreenRow, ScreenRun,
     TerminalClosed, TerminalInput, TerminalKey, TerminalKeys, TerminalList, TerminalScreen, TerminalShell,

@@ -65,6 +65,8 @@ pub enum ProblemCode {
     NotAcceptable,
     /// Nobody in the room takes connections on that port.
     NothingListens,
+    /// A directory of the host is not given to the session, and so none is; `report` says which and why.
+    MountDenied,
 }
 
 impl ProblemCode {
@@ -72,7 +74,7 @@ impl ProblemCode {
         match self {
             Self::InvalidArgument | Self::CommandNotFound | Self::CommandNotExecutable => 400,
             Self::Unauthorized => 401,
-            Self::Forbidden => 403,
+            Self::Forbidden | Self::MountDenied => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::NotAcceptable => 406,
@@ -129,6 +131,7 @@ impl ProblemCode {
             Self::StorageUnavailable => "Storage unavailable",
             Self::ShuttingDown => "Shutting down",
             Self::NothingListens => "Nothing listens",
+            Self::MountDenied => "Mount denied",
             Self::Internal => "Internal error",
         }
     }

@@ -68,6 +68,7 @@ impl Pid1 {
                 Ok(socket) => (Answer::Connected, vec![socket]),
                 Err(error) => failed(error),
             },
+            Question::Mount { .. } | Question::Unmount { .. } => (Answer::Unknown, Vec::new()),
             Question::Namespaces => match self.census.namespaces() {
                 Ok(namespaces) => (Answer::Namespaces, namespaces),
                 Err(error) => failed(error),
