@@ -4,7 +4,7 @@ use crate::EXIT_FAULT;
 use crate::config::{self, ServeDefaults};
 use crate::remote::complain;
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -211,6 +211,16 @@ fn engine_config(mut engine: EngineConfig, defaults: &ServeDefaults) -> Result<E
     let count = |number: &u64| usize::try_from(*number).map_err(|error| error.to_string());
     set("recordings.count", &mut recordings.count, given.count.as_ref(), count)?;
 
+    let (network, given) = (&mut engine.network, &defaults.network);
+    for text in &given.name_servers {
+        let server = text.parse().or_else(|_| text.parse().map(|address: IpAddr| (address, 53).into()));
+        network.name_servers.push(server.map_err(|_| {
+            format!("the configuration's serve.network.name_servers has \"{text}\", which is no address; write it like 192.0.2.53 or [2001:db8::53]:5353")
+        })?);
+    }
+    let some = |number: &u64| usize::try_from(*number).map(Some).map_err(|error| error.to_string());
+    set("network.connections", &mut network.connections, given.connections.as_ref(), some)?;
+
     let (policy, given) = (&mut engine.policy, &defaults.policy);
     set("policy.memory", &mut policy.memory, given.memory.as_ref(), |text| parse_bytes(text).map(Some))?;
     set("policy.cpus", &mut policy.cpus_milli, given.cpus.as_ref(), |text| parse_cpus(text).map(Some))?;
@@ -270,6 +280,7 @@ fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), 
         let socket = Socket::bind(&plan.socket)?;
         let mut signals = Signals::new()?;
         let engine = Engine::open(plan.engine, spawner).await.map_err(|problem| problem.to_string())?;
+        engine.protect(addresses.clone()).await;
         announce(&addresses, &plan.socket, &state.join("token"));
         let listeners = Listeners { tcp, unix: vec![socket.listener()?] };
         workroom_server::run(plan.server, engine.clone(), listeners, async {

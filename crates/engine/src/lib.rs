@@ -21,6 +21,7 @@ mod files;
 mod idempotency;
 mod layers;
 mod mounts;
+mod network;
 mod operator;
 mod past;
 mod pipes;
@@ -47,7 +48,8 @@ mod workers;
 pub use transfer::SessionExport;
 
 pub use config::{
-    EngineConfig, ExecDefaults, PortLimits, ProcessLimits, Quotas, RecordWhat, RecordingLimits,
+    EngineConfig, ExecDefaults, NetworkSettings, PortLimits, ProcessLimits, Quotas, RecordWhat,
+    RecordingLimits,
 };
 pub use files::archives::Export;
 pub use files::contents::Source;
@@ -518,6 +520,7 @@ impl Engine {
     pub fn metrics(&self) -> Metrics {
         let counts = &self.shared.metrics;
         let store = self.shared.store.counters();
+        let network = self.shared.networks.numbers();
         Metrics {
             sessions_live: self.shared.admission.live(),
             sessions_queued: self.shared.admission.queued(),
@@ -534,6 +537,14 @@ impl Engine {
             limits_pids: counts.limits_pids.load(Relaxed),
             limits_disk: counts.limits_disk.load(Relaxed),
             rooms: self.shared.usage.totals(),
+            network_rooms: network.rooms,
+            network_open: network.totals.open,
+            network_sent: network.totals.sent,
+            network_received: network.totals.received,
+            network_opened: network.totals.opened,
+            network_denied: network.totals.denied,
+            network_failed: network.totals.failed,
+            network_restarts: network.restarts,
             journal_entries: store.entries,
             store_commits: store.commits,
             store_failures: store.failures,
@@ -543,6 +554,7 @@ impl Engine {
     /// Stops taking work, writes what is to be written; rooms go on.
     pub async fn shut_down(&self) {
         self.shared.shutting_down.store(true, SeqCst);
+        self.shared.networks.record_all().await;
         self.shared.store.close().await;
     }
 
@@ -615,6 +627,14 @@ pub struct Metrics {
     pub limits_disk: u64,
     /// What all rooms together use, as they were last looked at.
     pub rooms: Totals,
+    pub network_rooms: u64,
+    pub network_open: u64,
+    pub network_sent: u64,
+    pub network_received: u64,
+    pub network_opened: u64,
+    pub network_denied: u64,
+    pub network_failed: u64,
+    pub network_restarts: u64,
     pub journal_entries: u64,
     pub store_commits: u64,
     pub store_failures: u64,

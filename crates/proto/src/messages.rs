@@ -209,6 +209,8 @@ pub enum Question {
     },
     /// What is used now, of all that is counted?
     Gauge,
+    /// Show me the room's user and network namespaces, to make its way out in.
+    Namespaces,
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -286,6 +288,8 @@ pub enum Answer {
     /// To [`Question::Mount`]: something of the room's own is at that place.
     Occupied,
     Gauge(Gauge),
+    /// Beside it: the room's user namespace, then its network namespace.
+    Namespaces,
 }
 
 /// Guest to host.

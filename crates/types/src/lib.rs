@@ -7,6 +7,7 @@ mod exec;
 mod files;
 mod journal;
 mod layer;
+mod network;
 mod path;
 mod policy;
 mod port;
@@ -36,6 +37,10 @@ pub use files::{
 };
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
+pub use network::{
+    NetworkConnection, NetworkDenial, NetworkLeftOut, NetworkProposal, NetworkTotals, NetworkVerdict,
+    NetworkView, NetworkWay,
+};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use policy::{
     AddMounts, DenialCode, MountDenial, MountKind, MountOffer, MountState, OfferedBase, OfferedMount,

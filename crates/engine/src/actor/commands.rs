@@ -51,6 +51,7 @@ impl Actor {
         self.next_command = self.next_command.wrapping_add(1);
         let started = Timestamp::now();
         plan.memo.started = Some(started);
+        self.tell_of_proxy(&mut plan.spec);
         let run = ToGuest::Run {
             command,
             spec: plan.spec,

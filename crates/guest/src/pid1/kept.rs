@@ -69,6 +69,10 @@ impl Pid1 {
                 Err(error) => failed(error),
             },
             Question::Mount { .. } | Question::Unmount { .. } => (Answer::Unknown, Vec::new()),
+            Question::Namespaces => match self.census.namespaces() {
+                Ok(namespaces) => (Answer::Namespaces, namespaces),
+                Err(error) => failed(error),
+            },
             Question::Ports => (Answer::Ports(self.census.ports(&self.staff)), Vec::new()),
             Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
             Question::Gauge => {
