@@ -298,6 +298,12 @@ impl Pid1 {
             ToGuest::Run { command, spec, output, timeout_ms, memo } => {
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
             }
+            ToGuest::RunAlone { command, spec, output, timeout_ms, memo } => {
+                self.run_kept(command, spec, (output, timeout_ms, memo), fds)?;
+                if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
+                    kept.is_alone = true;
+                }
+            }
             ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,
             ToGuest::CloseInput { command } => self.close_input(command),
             ToGuest::Clerk => self.start_clerk(fds),
@@ -498,6 +504,10 @@ impl Pid1 {
             self.ended |= self.lifetime == Lifetime::FirstCommand;
             return self.host.tell(FromGuest::Exited { command, report }, Vec::new());
         };
+        if kept.is_alone {
+            // Before its pipes are read for the last time: nobody writes to them afterwards.
+            self.end_what_is_left(kept.label);
+        }
         self.pipes.drain(&mut kept);
         let report = RunReport {
             exit,

@@ -89,6 +89,14 @@ pub enum ToGuest {
     CloseInput {
         command: u32,
     },
+    /// As [`ToGuest::Run`]; what the command leaves running ends with it.
+    RunAlone {
+        command: u32,
+        spec: CommandSpec,
+        output: OutputRule,
+        timeout_ms: Option<u64>,
+        memo: Vec<u8>,
+    },
 }
 
 /// A command that is read from and written to while it runs.

@@ -51,12 +51,12 @@ impl Actor {
         self.next_command = self.next_command.wrapping_add(1);
         let started = Timestamp::now();
         plan.memo.started = Some(started);
-        let run = ToGuest::Run {
-            command,
-            spec: plan.spec,
-            output: plan.rule,
-            timeout_ms: Some(plan.timeout.as_millis() as u64),
-            memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
+        let (spec, output) = (plan.spec, plan.rule);
+        let timeout_ms = Some(plan.timeout.as_millis() as u64);
+        let memo = serde_json::to_vec(&plan.memo).unwrap_or_default();
+        let run = match plan.alone {
+            true => ToGuest::RunAlone { command, spec, output, timeout_ms, memo },
+            false => ToGuest::Run { command, spec, output, timeout_ms, memo },
         };
         self.let_guest_forget().await;
         let Some(room) = &self.room else { return };
