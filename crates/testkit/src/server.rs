@@ -31,12 +31,23 @@ pub struct Setup<'a> {
     state: Option<PathBuf>,
     /// A server of so many slots, and of nothing else.
     slots: Option<u32>,
+    /// A program, with its arguments, that starts the server.
+    starter: Vec<String>,
 }
 
 impl<'a> Setup<'a> {
     pub fn of(user: &'a User) -> Setup<'a> {
         let (arguments, environment, config) = (Vec::new(), Vec::new(), String::new());
-        Setup { user, arguments, environment, config, umask: None, state: None, slots: None }
+        Setup {
+            user,
+            arguments,
+            environment,
+            config,
+            umask: None,
+            state: None,
+            slots: None,
+            starter: Vec::new(),
+        }
     }
 
     /// More options of `workroom serve`.
@@ -69,6 +80,13 @@ impl<'a> Setup<'a> {
     #[must_use]
     pub fn state(mut self, state: &Path) -> Self {
         self.state = Some(state.to_owned());
+        self
+    }
+
+    /// Starts the server by way of another program, which gets it as its last arguments.
+    #[must_use]
+    pub fn started_by(mut self, starter: &[&str]) -> Self {
+        self.starter = starter.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -279,9 +297,14 @@ impl<'a> Server<'a> {
 
     fn command(&self) -> Command {
         let user = self.user();
-        let mut command = match self.setup.umask {
-            None => user.command(user.program()),
-            Some(umask) => {
+        let mut command = match (self.setup.umask, self.setup.starter.as_slice()) {
+            (None, []) => user.command(user.program()),
+            (None, [starter, arguments @ ..]) => {
+                let mut command = user.command(starter);
+                command.args(arguments).arg(user.program());
+                command
+            }
+            (Some(umask), _) => {
                 let mut shell = user.command("/bin/sh");
                 shell.args(["-c", &format!("umask {umask:o}; exec \"$@\""), "umask"]).arg(user.program());
                 shell

@@ -36,6 +36,9 @@ const FIRST_PROMPT: Duration = Duration::from_secs(20);
 /// How long input may take to be taken.
 const TYPED_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long a shell may take to take a line.
+const TAKEN_WITHIN: Duration = Duration::from_millis(300);
+
 /// How long a shell has at a prompt to begin with what was typed before.
 const NEXT_LINE: Duration = Duration::from_millis(150);
 
@@ -44,6 +47,9 @@ const PIECE: u64 = 1 << 20;
 
 /// The most bytes of output that are made text of.
 const MOST_PLAIN: u64 = 8 << 20;
+
+/// Columns of a line: of what is answered no line is cut before the whole is.
+const LONGEST_LINE: usize = 3 * super::bash::MOST_OUTPUT;
 
 /// Rows of history.
 const HISTORY: usize = 20_000;
@@ -208,8 +214,19 @@ impl Terminal {
         Ok(rows.flat_map(|row| [row.as_str(), "\n"]).collect())
     }
 
-    /// Types what clients call keys.
-    pub(super) async fn type_keys(&self, words: &[String]) -> Result<(), Problem> {
+    /// Types what clients call keys. A line that is entered at the prompt is taken when this returns: what is typed next
+    /// is for what the line has begun.
+    pub(super) async fn type_on(&mut self, words: &[String]) -> Result<(), Problem> {
+        self.catch_up().await?;
+        let enters = !self.is_busy && keys::lines(words) > 0;
+        self.type_keys(words).await?;
+        let soon = Instant::now() + TAKEN_WITHIN;
+        // A line that is not complete is not taken.
+        while enters && matches!(self.next(soon).await?, Heard::Mark(mark) if mark.kind != b'B') {}
+        Ok(())
+    }
+
+    async fn type_keys(&self, words: &[String]) -> Result<(), Problem> {
         let keys: Vec<_> = words.iter().filter(|word| !word.is_empty()).map(|word| keys::key(word)).collect();
         if keys.is_empty() {
             return Ok(());
@@ -239,8 +256,11 @@ impl Terminal {
         let is_plain = !self.is_busy && keys::lines(words) == 1;
         let before = self.prompt;
         self.type_keys(words).await?;
+        let mut has_begun = false;
         loop {
-            match self.next(until).await? {
+            let heard = self.next(until).await?;
+            has_begun |= matches!(heard, Heard::Mark(_));
+            match heard {
                 Heard::Mark(mark) if mark.kind == b'P' && mark.number > before => {
                     if is_plain || !self.goes_on(until).await? {
                         return Ok(Blocked::Back);
@@ -249,7 +269,8 @@ impl Terminal {
                 Heard::Mark(_) => {}
                 Heard::TimedOut => return Ok(Blocked::TimedOut),
                 // It has no prompt to come back to; the next call has another shell.
-                Heard::Ended => return Ok(Blocked::Back),
+                Heard::Ended if has_begun => return Ok(Blocked::Back),
+                Heard::Ended => return Err(ended()),
             }
         }
     }
@@ -279,10 +300,12 @@ impl Terminal {
         let new = NewFile { path, root: true, mode: Some(0o600), ..new_file() };
         let text = Bytes::copy_from_slice(command.as_bytes());
         turn.files(&self.session).write(new, &mut Once(Some(text)), None).await?;
-        let (before, mut begins) = (self.prompt, self.cursor);
+        let (before, mut begins, mut has_begun) = (self.prompt, self.cursor, false);
         self.input(TerminalInput { text: Some(TRIGGER.into()), ..TerminalInput::default() }).await?;
         loop {
-            match self.next(until).await? {
+            let heard = self.next(until).await?;
+            has_begun |= matches!(heard, Heard::Mark(_));
+            match heard {
                 Heard::Mark(mark) if mark.kind == b'C' => begins = mark.to,
                 Heard::Mark(mark) if mark.kind == b'P' && mark.number > before => {
                     let output = self.plain(begins, mark.from).await?;
@@ -290,6 +313,8 @@ impl Terminal {
                 }
                 Heard::Mark(_) => {}
                 Heard::TimedOut => return Ok(Ran::TimedOut),
+                // It had before it could take the command.
+                Heard::Ended if !has_begun => return Err(ended()),
                 Heard::Ended => {
                     let exit_code = self.handle.info().exit.map_or(1, |exit| exit.code);
                     let output = self.plain(begins, self.cursor).await?;
@@ -305,7 +330,8 @@ impl Terminal {
         if most == 0 {
             return Ok(String::new());
         }
-        let page = self.handle.plain(PlainQuery { cursor: from, max: Some(most) }).await?;
+        let query = PlainQuery { cursor: from, max: Some(most), max_line: Some(LONGEST_LINE) };
+        let page = self.handle.plain(query).await?;
         Ok(page.text + &page.unfinished)
     }
 

@@ -1,6 +1,6 @@
 //! The tool `tmux`: the slot's terminal, driven by keys and looked at.
 
-use super::bash::MOST_OUTPUT;
+use super::bash::{MOST_OUTPUT, Wishes};
 use super::envelope::{Envelope, Refusal};
 use super::handlers::Fields;
 use super::keys::enters;
@@ -91,7 +91,7 @@ async fn send_keys(turn: &mut Turn<'_>, args: &Fields, timeout: &Timeout) -> Res
         words.push("Enter".into());
     }
     let until = Instant::now() + most.duration().unwrap_or_default();
-    let waited = match type_words(turn, &words, block.then_some(until)).await {
+    let waited = match type_words(turn, &words, wishes(args), block.then_some(until)).await {
         Ok(waited) => waited,
         Err(problem) => return Ok(Envelope::refused(format!("tmux send-keys failed: {problem}"))),
     };
@@ -106,17 +106,25 @@ async fn send_keys(turn: &mut Turn<'_>, args: &Fields, timeout: &Timeout) -> Res
     Ok(Envelope::good("ok", json!({ "stateful": true, "blocked": block })))
 }
 
-/// Types, and waits until then for the shell's prompt if that is wanted.
+/// Types, and waits until then for the shell's prompt if that is wanted. A shell that ended before is replaced, once.
 async fn type_words(
     turn: &mut Turn<'_>,
     words: &[String],
+    wishes: Wishes,
     until: Option<Instant>,
 ) -> Result<Blocked, Problem> {
-    let Some(terminal) = &mut turn.desk.terminal else { return Err(ended()) };
-    match until {
-        Some(until) => terminal.type_and_wait(words, until).await,
-        None => terminal.type_keys(words).await.map(|()| Blocked::Back),
+    for is_last in [false, true] {
+        let Some(terminal) = &mut turn.desk.terminal else { return Err(ended()) };
+        let typed = match until {
+            Some(until) => terminal.type_and_wait(words, until).await,
+            None => terminal.type_on(words).await.map(|()| Blocked::Back),
+        };
+        match typed {
+            Err(_) if !terminal.is_running() && !is_last => ensure(turn, wishes, None).await?,
+            other => return other,
+        }
     }
+    Err(ended())
 }
 
 async fn capture(turn: &mut Turn<'_>, args: &Fields) -> Envelope {
