@@ -285,6 +285,16 @@ fn on_the_main_server_every_owner_has_slots_of_its_own() {
             .iter()
             .find(|session| session["name"] == "slot_0");
         let id = slot.expect("anns slot")["id"].as_str().expect("an id").to_owned();
+        // The journal has who asked, each by its own token.
+        let journal = server.http().get(&format!("/v1/sessions/{id}/events")).await.expect(200);
+        let actors: std::collections::BTreeSet<String> = journal["entries"]
+            .as_array()
+            .expect("entries")
+            .iter()
+            .filter(|entry| entry["kind"] == "exec.finished")
+            .map(|entry| entry["actor"].to_string())
+            .collect();
+        assert_eq!(actors.len(), 2, "{journal}");
         let scoped = of(token(json!({ "scope": "session", "session": id })).await);
         assert_eq!(scoped.tool("slot_0", "bash", json!({})).await.problem(403), "forbidden");
         assert_eq!(server.http().token(&bob.token).get(&format!("/v1/sessions/{id}")).await.status, 404);

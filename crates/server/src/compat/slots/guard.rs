@@ -2,7 +2,6 @@
 //! and what a web page would send is refused.
 
 use super::envelope::Refusal;
-use super::pool::Pool;
 use crate::app::App;
 use crate::auth::Peer;
 use crate::host::{check_host, check_origin, check_pages_of_rooms};
@@ -63,7 +62,7 @@ pub(super) async fn slots_of_caller(
         );
         return Failure::from(problem).into_response();
     }
-    let pool: Arc<Pool> = app.slots.of(caller);
+    let pool = app.slots.of(caller);
     request.extensions_mut().insert(pool);
     next.run(request).await
 }

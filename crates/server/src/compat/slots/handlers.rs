@@ -12,7 +12,6 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 
 /// The most bytes of a request: two hundred files of the largest size are one batch.
 const LARGEST_BODY: usize = 64 << 20;
@@ -38,20 +37,20 @@ pub(super) async fn nothing_here() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "Not found")
 }
 
-async fn health(Extension(pool): Extension<Arc<Pool>>) -> Response {
+async fn health(Extension(pool): Extension<Pool>) -> Response {
     ok(&pool.health().await)
 }
 
-async fn slots(Extension(pool): Extension<Arc<Pool>>) -> Response {
+async fn slots(Extension(pool): Extension<Pool>) -> Response {
     ok(&pool.list())
 }
 
-async fn execute(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Response, Refusal> {
+async fn execute(Extension(pool): Extension<Pool>, body: Body) -> Result<Response, Refusal> {
     let request = Request::from(json(body).await?)?;
     detached(async move { Ok(ok(&run(&pool, request).await?)) }).await
 }
 
-async fn batch(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Response, Refusal> {
+async fn batch(Extension(pool): Extension<Pool>, body: Body) -> Result<Response, Refusal> {
     let Value::Array(items) = json(body).await? else {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "Expected array of requests"));
     };
@@ -70,7 +69,7 @@ async fn batch(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Resp
     .await
 }
 
-async fn reset(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Response, Refusal> {
+async fn reset(Extension(pool): Extension<Pool>, body: Body) -> Result<Response, Refusal> {
     let fields = object(json(body).await?)?;
     detached(async move {
         let name = name(&fields);
@@ -86,17 +85,17 @@ async fn reset(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Resp
     .await
 }
 
-async fn read(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Response, Refusal> {
+async fn read(Extension(pool): Extension<Pool>, body: Body) -> Result<Response, Refusal> {
     let fields = object(json(body).await?)?;
     detached(async move { artifacts::read(&mut artifacts_turn(&pool, &fields).await?, &fields).await }).await
 }
 
-async fn list(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Response, Refusal> {
+async fn list(Extension(pool): Extension<Pool>, body: Body) -> Result<Response, Refusal> {
     let fields = object(json(body).await?)?;
     detached(async move { artifacts::list(&mut artifacts_turn(&pool, &fields).await?, &fields).await }).await
 }
 
-async fn pack(Extension(pool): Extension<Arc<Pool>>, body: Body) -> Result<Response, Refusal> {
+async fn pack(Extension(pool): Extension<Pool>, body: Body) -> Result<Response, Refusal> {
     let fields = object(json(body).await?)?;
     detached(async move { archive::archive(&mut artifacts_turn(&pool, &fields).await?, &fields).await }).await
 }

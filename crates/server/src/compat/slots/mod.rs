@@ -58,7 +58,7 @@ pub(crate) fn routes_for(app: Arc<App>) -> Router<Arc<App>> {
 /// A server of slots, and nothing else.
 #[derive(Clone)]
 pub struct SlotServer {
-    pool: Arc<Pool>,
+    pool: Pool,
 }
 
 impl SlotServer {
@@ -67,7 +67,7 @@ impl SlotServer {
     pub async fn open(engine: Engine, settings: SlotSettings) -> Result<SlotServer, Problem> {
         let scope = Scope::User { owner: OWNER.to_owned() };
         let caller = Caller { name: OWNER.to_owned(), scope, read_only: false };
-        let pool = Arc::new(Pool::new(engine, caller, settings));
+        let pool = Pool::new(engine, caller, settings);
         pool.take_up().await?;
         Ok(SlotServer { pool })
     }

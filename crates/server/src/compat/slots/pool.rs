@@ -50,7 +50,7 @@ pub struct SlotSettings {
 pub(crate) struct Pools {
     engine: Engine,
     slots: usize,
-    of: Mutex<HashMap<String, Arc<Pool>>>,
+    of: Mutex<HashMap<String, Pool>>,
 }
 
 impl Pools {
@@ -58,27 +58,29 @@ impl Pools {
         Pools { engine, slots, of: Mutex::default() }
     }
 
-    /// Two tokens of one owner have the same slots, and no two owners have.
-    pub(super) fn of(&self, caller: &Caller) -> Arc<Pool> {
+    /// Two tokens of one owner have the same slots, and no two owners have. What is done is done by whoever asks.
+    pub(super) fn of(&self, caller: &Caller) -> Pool {
         let owner = caller.owner().to_owned();
-        let mut pools = lock(&self.of);
+        let scope = Scope::User { owner: owner.clone() };
+        let caller = Caller { name: caller.name.clone(), scope, read_only: false };
         let made = || {
-            let scope = Scope::User { owner: owner.clone() };
-            let caller = Caller { name: caller.name.clone(), scope, read_only: false };
             let settings = SlotSettings { slots: self.slots, ..SlotSettings::default() };
-            Arc::new(Pool::new(self.engine.clone(), caller, settings))
+            Pool::new(self.engine.clone(), caller.clone(), settings)
         };
-        pools.entry(owner.clone()).or_insert_with(made).clone()
+        let pool = lock(&self.of).entry(owner).or_insert_with(made).clone();
+        Pool { caller, ..pool }
     }
 }
 
+/// Slots, in the hands of whoever asks for something. Cheap to clone.
+#[derive(Clone)]
 pub(super) struct Pool {
     engine: Engine,
-    /// Whose sessions the slots are.
+    /// Whose sessions the slots are, and who asks.
     caller: Caller,
-    settings: SlotSettings,
-    slots: Vec<Slot>,
-    is_closed: AtomicBool,
+    settings: Arc<SlotSettings>,
+    slots: Arc<[Slot]>,
+    is_closed: Arc<AtomicBool>,
 }
 
 pub(super) struct Slot {
@@ -119,7 +121,7 @@ impl Pool {
             executing: Mutex::default(),
         };
         let slots = (0..settings.slots).map(slot).collect();
-        Pool { engine, caller, settings, slots, is_closed: AtomicBool::new(false) }
+        Pool { engine, caller, settings: Arc::new(settings), slots, is_closed: Arc::default() }
     }
 
     pub(super) fn engine(&self) -> &Engine {
