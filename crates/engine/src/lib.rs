@@ -343,6 +343,24 @@ impl Engine {
         result_of(end, memo).await
     }
 
+    /// Runs a command and ends with it, when it ends, everything that it has left running.
+    pub async fn exec_alone(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+    ) -> Result<ExecResult, Problem> {
+        self.open_for_work()?;
+        let shared = &self.shared;
+        let handle = sessions::handle(shared, caller, id).await?;
+        let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, false)?;
+        plan.alone = true;
+        let memo = plan.memo.clone();
+        let plan = Box::new(plan);
+        let end = sessions::ask(&handle, id, |reply| Ask::Exec { plan, live: None, reply }).await?;
+        result_of(end, memo).await
+    }
+
     /// The same, as it happens. The command goes on when the receiver is dropped.
     pub async fn exec_stream(
         &self,
@@ -509,6 +527,11 @@ impl Engine {
     /// What is really enforced here, found by building a room once.
     pub async fn capabilities(&self) -> Result<Capabilities, Problem> {
         self.shared.capabilities.get_or_try_init(|| sessions::find_capabilities(&self.shared)).await.cloned()
+    }
+
+    /// What a command gets, and the most that a caller may ask for.
+    pub fn exec_limits(&self) -> ExecDefaults {
+        self.shared.config.exec
     }
 
     /// Whether calls can be served: the store writes and the server is not on its way down.

@@ -73,6 +73,8 @@ pub enum ToGuest {
         timeout_ms: Option<u64>,
         /// What the host wants to be told of the command should it have forgotten.
         memo: Vec<u8>,
+        /// Whether what the command leaves running ends with it.
+        alone: bool,
         /// Commands that ended, of which the host has what it wanted to know. Here, so that nobody wakes up for it.
         forget: Vec<u32>,
     },

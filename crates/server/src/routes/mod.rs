@@ -125,6 +125,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(meta::healthy))
         .route("/readyz", get(meta::ready))
         .route("/metrics", get(meta::metrics))
+        .nest("/compat/slots", crate::compat::slots::routes_for(app.clone()))
         .fallback(no_route)
         .layer(from_fn_with_state(app.clone(), gate))
         .with_state(app)
