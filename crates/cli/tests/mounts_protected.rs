@@ -110,6 +110,35 @@ fn hooks_and_start_up_files_stay_as_they_are_also_those_that_are_not_there() {
 }
 
 #[test]
+fn repositories_further_down_are_protected_where_they_are_there() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        user.make_dir("host");
+        user.make_dir("host/all");
+        user.make_dir("host/all/team");
+        make_repository(user, "host/all/one");
+        make_repository(user, "host/all/team/two");
+        operator_says(&server, &rules(user));
+        let session = server.session_like(with_mounts(&[asks("all", "work", "all", "rw")])).await;
+        mount(&session, &[asks("again", "work", "all", "rw")]).await.expect("mounted");
+        for repository in ["all/one", "all/team/two", "again/one", "again/team/two"] {
+            for attempt in
+                ["echo evil > .git/hooks/x", "echo evil >> .git/config", "mv .git away", "rm -f .bashrc"]
+            {
+                let said =
+                    session.run(json!({"command": attempt, "cwd": format!("/workspace/{repository}")})).await;
+                assert_ne!(said.exit_code, 0, "{repository}: {attempt}: {said:?}");
+            }
+            session
+                .says(&format!("cd /workspace/{repository} && echo x > .git/objects/x && echo y > y"))
+                .await;
+        }
+        // What is not there further down is not protected: it would take a name in every directory.
+        session.says("mkdir /workspace/all/new && echo x > /workspace/all/new/.profile").await;
+    });
+}
+
+#[test]
 fn what_somebody_puts_into_a_placeholder_is_kept() {
     for_each_user(async |user| {
         let server = Server::of(user);

@@ -323,7 +323,7 @@ impl Actor {
         if self.room.is_some() && !targets.is_empty() {
             self.detach_binds(targets, false).await?;
         }
-        binds.binds.retain(|bind| !gone.iter().any(|mount| PathBuf::from(&mount.place) == bind.target));
+        binds.binds.retain(|bind| !gone.iter().any(|mount| bind.target.as_os_str() == mount.place.as_str()));
         self.row.session.mounts = kept;
         tidy::uses_only(&self.shared, &self.row.session.id, &binds.binds).await;
         self.row.session.room_binds = Some(Box::new(binds));
