@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use workroom_testkit::{Server, User, eventually, for_each_user};
+use workroom_testkit::{Server, TestSession, User, eventually, for_each_user};
 
 fn rules(user: &User) -> String {
     format!(
@@ -53,7 +53,7 @@ const ATTEMPTS: [&str; 16] = [
     "ln -s /tmp .claude/x",
 ];
 
-async fn try_all(session: &workroom_testkit::TestSession, alias: &str) {
+async fn try_all(session: &TestSession, alias: &str) {
     for attempt in ATTEMPTS {
         let said = session.run(json!({"command": attempt, "cwd": format!("/workspace/{alias}")})).await;
         assert_ne!(said.exit_code, 0, "{alias}: {attempt}: {said:?}");
@@ -151,6 +151,36 @@ fn what_somebody_puts_into_a_placeholder_is_kept() {
         assert_eq!(names(&dir), [".profile", ".vscode", "file"]);
         session.delete().await;
         assert_eq!(names(&dir), [".profile", ".vscode", "file"]);
+    });
+}
+
+#[test]
+fn placeholders_of_a_room_that_died_without_a_server_go_with_the_next_one() {
+    for_each_user(async |user| {
+        let mut server = Server::of(user);
+        let (dir, shared) = (host_dir(user, "dir"), host_dir(user, "shared"));
+        operator_says(&server, &rules(user));
+        let both = [asks("dir", "work", "dir", "rw"), asks("shared", "work", "shared", "rw")];
+        let lost = server.session_like(with_mounts(&both)).await;
+        let other = server.session_like(with_mounts(&both[1..])).await;
+        assert!(names(&dir).len() > 1 && names(&shared).len() > 1);
+        // What was just done is on its way to the store.
+        lost.event("session.running").await;
+        other.event("session.running").await;
+        server.kill();
+        server.end_room_of(&lost.id);
+        server.restart();
+        eventually(async || match names(&dir) {
+            left if left == ["file"] => Ok(()),
+            left => Err(format!("{left:?}")),
+        })
+        .await;
+        // The other's room goes on, and is protected.
+        let other = TestSession::new(server.client(), other.id.clone());
+        assert!(names(&shared).len() > 1);
+        assert_ne!(other.sh("echo evil > /workspace/shared/.bashrc").await.exit_code, 0);
+        other.delete().await;
+        assert_eq!(names(&shared), ["file"]);
     });
 }
 

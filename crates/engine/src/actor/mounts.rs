@@ -3,7 +3,7 @@
 use super::Actor;
 use crate::mounts::mounter::Mounter;
 use crate::mounts::plan::{WantedBind, plan};
-use crate::mounts::{check_requests, denied, tidy};
+use crate::mounts::{check_lengths, check_requests, denied, tidy};
 use crate::policy;
 use crate::room::gone;
 use serde_json::json;
@@ -82,6 +82,17 @@ impl Actor {
 
     fn binds(&self) -> RoomBinds {
         self.row.session.room_binds.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Whether the session may have what a new policy asks for; what is denied is noted.
+    pub(super) async fn check_mounts(&self, asked: &Policy, actor: &str) -> Result<(), Problem> {
+        let Some(mounts) = &asked.mounts else { return Ok(()) };
+        check_lengths(mounts)?;
+        let owner = &self.row.session.owner;
+        match check_requests(&self.shared, owner, (mounts, &[]), &mounts.dynamic).await {
+            Ok(_) => Ok(()),
+            Err(denials) => Err(self.deny(&mounts.dynamic, denials, actor).await),
+        }
     }
 
     pub(super) async fn add_mounts(
