@@ -51,14 +51,16 @@ impl Actor {
         self.next_command = self.next_command.wrapping_add(1);
         let started = Timestamp::now();
         plan.memo.started = Some(started);
+        self.tell_of_proxy(&mut plan.spec);
         let run = ToGuest::Run {
             command,
             spec: plan.spec,
             output: plan.rule,
             timeout_ms: Some(plan.timeout.as_millis() as u64),
             memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
+            forget: self.due_to_be_forgotten(),
+            alone: plan.alone,
         };
-        self.let_guest_forget().await;
         let Some(room) = &self.room else { return };
         let stdin: Vec<OwnedFd> = plan.stdin.into_iter().collect();
         if let Err(problem) = room.send(&run, &stdin).await {
@@ -78,13 +80,17 @@ impl Actor {
     /// Tells the guest which ends need not be told again. Not at once: it would wake up for nothing else, while the
     /// caller waits for its answer.
     pub(super) async fn let_guest_forget(&mut self) {
-        let now = Instant::now();
-        let due = self.to_forget.extract_if(.., |(_, not_before)| not_before.is_none_or(|at| at <= now));
-        for (command, _) in due.collect::<Vec<_>>() {
+        for command in self.due_to_be_forgotten() {
             if let Some(room) = &self.room {
                 let _ = room.send(&ToGuest::Forget { command }, &[]).await;
             }
         }
+    }
+
+    fn due_to_be_forgotten(&mut self) -> Vec<u32> {
+        let now = Instant::now();
+        let due = self.to_forget.extract_if(.., |(_, not_before)| not_before.is_none_or(|at| at <= now));
+        due.map(|(command, _)| command).collect()
     }
 
     /// A room that can work: one that stands, or a new one.
@@ -256,6 +262,7 @@ impl Actor {
         metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
         let Waiter { memo, started, reply, .. } = waiter;
         let (text, actor, quiet) = (memo.text.clone(), memo.actor.clone(), memo.quiet);
+        self.count_end(&report, &text, None);
         match (reply, memo.key.clone()) {
             (Some(reply), _) => {
                 // Its end is in the journal by the time that the caller can look: who is answered runs after us.
