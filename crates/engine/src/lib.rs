@@ -18,6 +18,7 @@ mod disk;
 mod events;
 mod exec;
 mod files;
+mod filters;
 mod idempotency;
 mod layers;
 mod operator;
@@ -321,6 +322,7 @@ impl Engine {
         self.open_for_work()?;
         let shared = &self.shared;
         let handle = sessions::handle(shared, caller, id).await?;
+        let text = filters::text_of(request.command.as_deref(), request.argv.as_deref());
         let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, false)?;
         if let Some(permit) = permit {
             let key = permit.key.clone();
@@ -328,9 +330,12 @@ impl Engine {
                 let (end, memo) = sessions::ask(&handle, id, |reply| Ask::Attach { key, reply }).await?;
                 return result_of(end, memo).await;
             }
+            shared.filter_command((id, &handle.owner), caller, &text).await?;
             // Recorded before it has an effect: a repetition after a crash must not run it twice.
             shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
             plan.memo.key = Some(key);
+        } else {
+            shared.filter_command((id, &handle.owner), caller, &text).await?;
         }
         let memo = plan.memo.clone();
         let plan = Box::new(plan);
@@ -355,7 +360,9 @@ impl Engine {
         self.open_for_work()?;
         let shared = &self.shared;
         let handle = sessions::handle(shared, caller, id).await?;
+        let text = filters::text_of(request.command.as_deref(), request.argv.as_deref());
         let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, true)?;
+        shared.filter_command((id, &handle.owner), caller, &text).await?;
         if let Some(permit) = permit {
             shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
             plan.memo.key = Some(permit.key.clone());
@@ -454,6 +461,11 @@ impl Engine {
         data: Vec<u8>,
     ) -> Result<(), Problem> {
         let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        let owner = sessions::handle(&self.shared, caller, id).await?.owner;
+        if let Some(rules) = self.shared.upload_rules(&owner) {
+            let checked = rules.check_name(&name).and_then(|()| rules.check_size(&name, data.len() as u64));
+            self.shared.refuse_upload(id, caller, &name, checked).await?;
+        }
         blocking(move || private_files::write(&dir, &name, &data)).await
     }
 

@@ -65,6 +65,8 @@ pub enum ProblemCode {
     NotAcceptable,
     /// Nobody in the room takes connections on that port.
     NothingListens,
+    /// A filter of the operator's is against it; `hint` is the operator's reason.
+    Filtered,
 }
 
 impl ProblemCode {
@@ -72,7 +74,7 @@ impl ProblemCode {
         match self {
             Self::InvalidArgument | Self::CommandNotFound | Self::CommandNotExecutable => 400,
             Self::Unauthorized => 401,
-            Self::Forbidden => 403,
+            Self::Forbidden | Self::Filtered => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::NotAcceptable => 406,
@@ -129,6 +131,7 @@ impl ProblemCode {
             Self::StorageUnavailable => "Storage unavailable",
             Self::ShuttingDown => "Shutting down",
             Self::NothingListens => "Nothing listens",
+            Self::Filtered => "Filtered",
             Self::Internal => "Internal error",
         }
     }
