@@ -397,6 +397,7 @@ fn refusal(failure: Failure) -> Problem {
             | ProblemCode::LimitExceeded
             | ProblemCode::StorageUnavailable
             | ProblemCode::Internal
+            | ProblemCode::Filtered
     );
     let code = if is_about_files { failure.code } else { ProblemCode::Internal };
     Failure { code, ..failure }.into()
