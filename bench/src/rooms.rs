@@ -46,6 +46,8 @@ impl Rooms {
             layer: None,
             lowers: Vec::new(),
             mounts: Vec::new(),
+            binds: Vec::new(),
+            writes_to_host: false,
             lifetime,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::EMPTY,

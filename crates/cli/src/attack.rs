@@ -291,6 +291,8 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         lowers: Vec::new(),
         disk: None,
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
+        binds: Vec::new(),
+        writes_to_host: false,
         lifetime: Lifetime::Connection,
         require: LayerSet::EMPTY,
         allow_missing: LayerSet::EMPTY,

@@ -5,7 +5,9 @@ use crate::{arguments, output, seed};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use workroom_types::{Channel, CreateSession, OnExpiry, Policy, parse_bytes, parse_cpus, parse_duration};
+use workroom_types::{
+    Channel, CreateSession, MountRequest, OnExpiry, Policy, parse_bytes, parse_cpus, parse_duration,
+};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  \
@@ -69,6 +71,10 @@ pub(crate) struct Options {
     /// Start rooms even if the machine lacks these layers
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     allow_missing: Vec<String>,
+    /// Mount a directory of the host at /workspace/ALIAS, beneath a base that the operator offers (see
+    /// `workroom mounts`); may be repeated
+    #[arg(long = "mount", value_name = "ALIAS=BASE[/SUB][:rw]", value_parser = crate::mounts::mount_request)]
+    mounts: Vec<MountRequest>,
     /// Begin with these files: a directory, an archive or a git bundle of this machine
     #[arg(long, value_name = "PATH", conflicts_with = "no_start")]
     seed: Option<PathBuf>,
@@ -117,7 +123,10 @@ fn request(options: Options) -> Result<CreateSession, Failure> {
         allow_missing: named_layers("--allow-missing", options.allow_missing)?,
         ..Policy::default()
     };
-    let policy = said.over(&from_file);
+    let mut policy = said.over(&from_file);
+    if !options.mounts.is_empty() {
+        policy.mounts.get_or_insert_default().dynamic.extend(options.mounts);
+    }
     let on_expiry = options.on_expiry.map(|what| match what.as_str() {
         "pause" => OnExpiry::Pause,
         "delete" => OnExpiry::Delete,

@@ -63,6 +63,8 @@ fn try_room() -> Result<Enforced, RoomError> {
         lowers: Vec::new(),
         disk: None,
         mounts: Vec::new(),
+        binds: Vec::new(),
+        writes_to_host: false,
         lifetime: Lifetime::Connection,
         require: Default::default(),
         // Here a missing layer is something to show, not to stop at.

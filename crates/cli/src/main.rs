@@ -21,6 +21,7 @@ mod journal;
 mod lifecycle;
 mod ls;
 mod merge;
+mod mounts;
 mod output;
 mod patch;
 mod place;
@@ -120,6 +121,12 @@ enum Verb {
     Recordings(recordings::Options),
     /// Play a recording of a terminal or a process
     Replay(Box<replay::Options>),
+    /// List directories of the host that sessions may have, or that one has
+    Mounts(mounts::List),
+    /// Mount directories of the host into a session
+    Mount(mounts::Mount),
+    /// Take directories of the host off a session
+    Unmount(mounts::Unmount),
     /// List, publish and preview what listens in a session's room
     Port(port::Options),
     /// End the processes of sessions and keep their files
@@ -221,6 +228,9 @@ fn main() -> ExitCode {
         Verb::Watch(options) => watch::run(options),
         Verb::Recordings(options) => recordings::run(options),
         Verb::Replay(options) => replay::run(*options),
+        Verb::Mounts(options) => mounts::list(options),
+        Verb::Mount(options) => mounts::mount(options),
+        Verb::Unmount(options) => mounts::unmount(options),
         Verb::Port(options) => port::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),

@@ -60,6 +60,8 @@ impl Plan {
             lowers: Vec::new(),
             disk: None,
             mounts,
+            binds: Vec::new(),
+            writes_to_host: false,
             lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,
             allow_missing: layers("--allow-missing", &options.allow_missing)?,

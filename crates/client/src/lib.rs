@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod exec;
 mod files;
+mod mounts;
 mod past;
 mod policy;
 mod ports;

@@ -5,6 +5,7 @@ mod disk;
 mod expiry;
 mod life;
 mod limits;
+mod mounts;
 mod past;
 mod policy;
 mod processes;
@@ -38,8 +39,8 @@ use tokio::time::Instant;
 use workroom_proto::{Answer, Question, SpoolReader, ToGuest};
 use workroom_store::{Change, SessionRow, SessionStack};
 use workroom_types::{
-    Merged, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, SessionUsage, Snapshot,
-    Timestamp, UpdateSession, UsageQuery,
+    Merged, MountRequest, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, SessionUsage,
+    Snapshot, Timestamp, UpdateSession, UsageQuery,
 };
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
@@ -181,6 +182,16 @@ pub(crate) enum Ask {
         actor: String,
         reply: Reply<Arc<Clerks>>,
     },
+    AddMounts {
+        requests: Vec<MountRequest>,
+        actor: String,
+        reply: Reply<()>,
+    },
+    RemoveMount {
+        alias: String,
+        actor: String,
+        reply: Reply<()>,
+    },
     /// It was never recorded: leave no trace of it.
     Abandon {
         reply: Reply<()>,
@@ -204,6 +215,10 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn session(&self) -> Session {
+        crate::mounts::without_host_paths(self.session_for_its_owner())
+    }
+
+    pub(crate) fn session_for_its_owner(&self) -> Session {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -233,6 +248,8 @@ pub(crate) struct Actor {
     stack: Option<SessionStack>,
     /// Whether layers of it are being put together.
     squashing: bool,
+    /// Whether its maker waits for its first room.
+    being_made: bool,
     snapshot: Arc<Mutex<Session>>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
@@ -275,6 +292,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     let actor = Actor {
         shared: shared.clone(),
         squashing: false,
+        being_made: is_new,
         stack: is_new.then(|| SessionStack::new(&row.session.id)),
         row,
         snapshot,
@@ -307,6 +325,7 @@ impl Actor {
             Beginning::AsItIs => {}
             Beginning::Start { place, reply } => {
                 let started = Box::pin(self.start(Some(place), "server")).await;
+                self.being_made = false;
                 let _ = reply.send(started.map(|()| self.seen()));
             }
             Beginning::Adopt { dir } => Box::pin(self.adopt(dir)).await,
@@ -483,6 +502,16 @@ impl Actor {
                 let clerks = Box::pin(self.clerks(&actor)).await;
                 let _ = reply.send(clerks);
             }
+            Ask::AddMounts { requests, actor, reply } => {
+                let done = Box::pin(self.add_mounts(requests, &actor)).await;
+                self.publish();
+                let _ = reply.send(done);
+            }
+            Ask::RemoveMount { alias, actor, reply } => {
+                let done = Box::pin(self.remove_mount(&alias, &actor)).await;
+                self.publish();
+                let _ = reply.send(done);
+            }
             Ask::Abandon { reply } => {
                 self.end_room("the session was not made").await;
                 self.deleted = true;
@@ -501,8 +530,13 @@ impl Actor {
 
     /// The session as callers see it.
     fn seen(&self) -> Session {
+        crate::mounts::without_host_paths(self.seen_by_its_owner())
+    }
+
+    fn seen_by_its_owner(&self) -> Session {
         let mut session = self.row.session.clone();
         session.room_policy = None;
+        session.room_binds = None;
         if session.state == SessionState::Running && self.row.waiting {
             session.state = SessionState::WaitingForInput;
         }
@@ -510,7 +544,7 @@ impl Actor {
     }
 
     fn publish(&self) {
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.seen();
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = self.seen_by_its_owner();
     }
 
     /// What every command changes, without the rest. Whoever changes more publishes it.

@@ -21,6 +21,7 @@ mod files;
 mod filters;
 mod idempotency;
 mod layers;
+mod mounts;
 mod operator;
 mod past;
 mod pipes;
@@ -253,6 +254,7 @@ impl Engine {
 
     pub async fn update(&self, caller: &Caller, id: &str, change: UpdateSession) -> Result<Session, Problem> {
         let actor = caller.name.clone();
+        mounts::check_change(caller, &sessions::get(&self.shared, caller, id).await?, &change)?;
         self.ask(caller, id, |reply| Ask::Update { change: Box::new(change), known: None, actor, reply })
             .await
     }
@@ -272,6 +274,7 @@ impl Engine {
     ) -> Result<PolicyView, Problem> {
         let actor = caller.name.clone();
         let change = Box::new(UpdateSession { policy: Some(policy), ..UpdateSession::default() });
+        mounts::check_change(caller, &sessions::get(&self.shared, caller, id).await?, &change)?;
         self.ask(caller, id, |reply| Ask::Update { change, known, actor, reply }).await?;
         self.policy(caller, id).await
     }

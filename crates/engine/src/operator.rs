@@ -5,6 +5,7 @@
 //! anything. A file that cannot be understood changes nothing: the last good one holds, and the fault is told.
 
 mod filters;
+pub(crate) mod mounts;
 mod trusted;
 
 pub(crate) use filters::Filters;
@@ -34,6 +35,8 @@ pub(crate) struct OperatorFile {
     pub(crate) users: BTreeMap<String, UserRules>,
     /// What is not to be uploaded, and commands that are not to be given.
     pub(crate) filters: Filters,
+    /// Which directories of the host rooms may have.
+    pub(crate) mounts: Option<mounts::MountRules>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -53,6 +56,7 @@ impl OperatorFile {
                 policy::check_ceiling(ceiling).map_err(|problem| told(&part, problem))?;
             }
         }
+        file.mounts.as_ref().map_or(Ok(()), |rules| rules.check().map_err(|why| format!("mounts: {why}")))?;
         Ok(file)
     }
 

@@ -28,6 +28,15 @@ const PAGE: u32 = 500;
 pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
     let ids: HashMap<String, SessionState> =
         shared.store.all_ids().await.map_err(storage)?.into_iter().collect();
+    // Before any of them is found to be gone: what a room has made in a directory of the host, another may need.
+    for (id, state) in &ids {
+        if state.is_live()
+            && let Some(row) = shared.store.session(id).await.map_err(storage)?
+            && let Some(room) = &row.session.room_binds
+        {
+            shared.host_directories.add(id, &room.binds);
+        }
+    }
     let mut with_room = HashSet::new();
     for (session, mut rooms) in rooms_by_session(&shared.state.rooms()) {
         // The last one on the session's own layer: any other was about to go, or was not to be yet.
@@ -80,12 +89,13 @@ async fn number_after(shared: &Shared, mut row: SessionRow, last: u64) -> Result
 }
 
 /// Records that a session has no room.
-async fn settle(shared: &Shared, id: &str, reason: &str) -> Result<(), Problem> {
+async fn settle(shared: &Arc<Shared>, id: &str, reason: &str) -> Result<(), Problem> {
     let Some(mut row) = shared.store.session(id).await.map_err(storage)? else { return Ok(()) };
     tracing::info!(session = id, reason, "stopped");
     row.session.state = SessionState::Stopped;
     row.session.reason = Some(reason.into());
     row.session.enforced = Default::default();
+    crate::mounts::tidy::room_is_gone(shared, &mut row.session).await;
     let body = serde_json::json!({ "reason": reason });
     let entry = Change::Journal {
         session: id.into(),

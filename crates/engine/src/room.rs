@@ -178,6 +178,11 @@ impl Room {
         }
     }
 
+    /// Its guest's pidfd.
+    pub(crate) fn process(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.process.get_ref().as_fd()
+    }
+
     /// What it is called, among rooms and among the machine's cgroups.
     pub(crate) fn name(&self) -> String {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()

@@ -62,13 +62,13 @@ pub(crate) async fn ask<T>(
 pub(crate) async fn get(shared: &Arc<Shared>, caller: &Caller, id: &str) -> Result<Session, Problem> {
     validate::id(id)?;
     if let Some(handle) = shared.owner_of(id) {
-        let session = handle.session();
+        let session = handle.session_for_its_owner();
         if caller.may_see(id, &session.owner) && session.state != SessionState::Deleted {
-            return Ok(session);
+            return Ok(for_caller(caller, session));
         }
     }
     match shared.store.session(id).await.map_err(storage)? {
-        Some(row) if is_visible(caller, &row) => Ok(seen(row)),
+        Some(row) if is_visible(caller, &row) => Ok(for_caller(caller, seen_by_its_owner(row))),
         _ => Err(Problem::no_session(id)),
     }
 }
@@ -79,9 +79,22 @@ pub(crate) async fn was_deleted(shared: &Shared, caller: &Caller, id: &str) -> R
     Ok(row.is_some_and(|row| caller.may_see(id, &row.session.owner)))
 }
 
+/// Where a session's directories lie on the host is for its owner to see, and not for what has only its token.
+fn for_caller(caller: &Caller, session: Session) -> Session {
+    match caller.scope {
+        Scope::Session { .. } => crate::mounts::without_host_paths(session),
+        _ => session,
+    }
+}
+
 fn seen(row: SessionRow) -> Session {
+    crate::mounts::without_host_paths(seen_by_its_owner(row))
+}
+
+fn seen_by_its_owner(row: SessionRow) -> Session {
     let mut session = row.session;
     session.room_policy = None;
+    session.room_binds = None;
     if session.state == SessionState::Running && row.waiting {
         session.state = SessionState::WaitingForInput;
     }
@@ -139,7 +152,12 @@ pub(crate) async fn create(
     check_daily_quota(shared, &owner, 1).await?;
     let starts = request.start.unwrap_or(true);
     request.policy.as_ref().map_or(Ok(()), |asked| policy::check(shared, &owner, asked))?;
-    let row = new_row(owner, request, place_key)?;
+    let mounts = match &request.policy {
+        Some(asked) => crate::mounts::check_policy(shared, &owner, asked).await?,
+        None => Vec::new(),
+    };
+    let mut row = new_row(owner, request, place_key)?;
+    row.session.mounts = mounts;
     let made = if starts {
         start_new(shared, caller, row, (wait, maker), permit).await
     } else {
@@ -196,6 +214,8 @@ pub(crate) fn new_row(
         policy_version: 1,
         policy_changed: None,
         room_policy: None,
+        mounts: Vec::new(),
+        room_binds: None,
         state: SessionState::Stopped,
         reason: None,
         created,

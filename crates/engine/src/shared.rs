@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
     pub(crate) ports: Ports,
+    pub(crate) host_directories: crate::mounts::tidy::HostDirectories,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -93,6 +94,7 @@ impl Shared {
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
+            host_directories: Default::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),

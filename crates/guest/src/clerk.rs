@@ -54,6 +54,7 @@ pub(crate) fn start(rules: &LaunchRules, fds: Vec<OwnedFd>) -> io::Result<i32> {
 fn become_clerk(rules: &LaunchRules, channel: &OwnedFd) -> io::Result<()> {
     workroom_sys::exec::close_all_but(&mut [0, 1, 2, channel.as_raw_fd()])?;
     rustix::thread::set_name(c"clerk")?;
+    workroom_sys::place::show_key(rules.key);
     // A host that stops reading an archive is told by the write that fails.
     workroom_sys::signal::ignore(workroom_sys::signal::SIGPIPE);
     // Out of the reach of what is sent to the launcher's group.

@@ -2,6 +2,7 @@
 
 mod clerks;
 mod kept;
+mod mounts;
 mod shells;
 mod spawned;
 
@@ -295,7 +296,10 @@ impl Pid1 {
         match message {
             ToGuest::End => self.ended = true,
             ToGuest::Start { command, spec } => self.start(command, spec, fds)?,
-            ToGuest::Run { command, spec, output, timeout_ms, memo } => {
+            ToGuest::Run { command, spec, output, timeout_ms, memo, forget } => {
+                for ended in forget {
+                    self.ended_runs.remove(&ended);
+                }
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
             }
             ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,
@@ -303,7 +307,13 @@ impl Pid1 {
             ToGuest::Clerk => self.start_clerk(fds),
             ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
             ToGuest::Ask { request, question } => {
-                let (answer, fds) = self.answer(&question);
+                let (answer, fds) = match &question {
+                    Question::Mount { target } => (mounts::mount(target, &fds), Vec::new()),
+                    Question::Unmount { target, remove_place } => {
+                        (mounts::unmount(target, *remove_place), Vec::new())
+                    }
+                    _ => self.answer(&question),
+                };
                 self.host.tell(FromGuest::Answer { request, answer }, fds)?;
                 if let Question::Attach { command } = question {
                     self.tell_end(command)?;

@@ -9,6 +9,7 @@ mod channel;
 mod files;
 mod layers;
 mod messages;
+mod mounts;
 mod spool;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, try_receive_on, try_send_on};
@@ -18,6 +19,7 @@ pub use messages::{
     Answer, FromGuest, FromLauncher, FromSpawner, Input, LEAVE_COMMAND, LaunchError, LaunchStage, OutputRule,
     Question, RunStage, Spawn, ToGuest, ToLauncher, ToSpawner, Whom,
 };
+pub use mounts::{FromMounter, MountTask};
 pub use spool::{Piece, Spool, SpoolReader, Stream};
 
 /// Bumped when a message changes its meaning; a packet of another version is refused.

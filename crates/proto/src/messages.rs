@@ -20,6 +20,9 @@ pub enum ToSpawner {
     /// Look into layers. Beside it: the worker's end of a channel, then what the task says. A worker that cannot be
     /// made is one that hangs up.
     Work(Box<crate::LayerTask>),
+    /// See to directories of the host in a room that runs, or that is gone. Beside it: a channel for the answer, then
+    /// what the task says. One that cannot be begun hangs up.
+    Mounts(Box<crate::MountTask>),
 }
 
 /// Spawner to host.
@@ -70,6 +73,8 @@ pub enum ToGuest {
         timeout_ms: Option<u64>,
         /// What the host wants to be told of the command should it have forgotten.
         memo: Vec<u8>,
+        /// Commands that ended, of which the host has what it wanted to know. Here, so that nobody wakes up for it.
+        forget: Vec<u32>,
     },
     /// The host has what it wanted to know of a command that ended.
     Forget {
@@ -192,6 +197,16 @@ pub enum Question {
         command: u32,
         mark: u64,
     },
+    /// Mount a directory of the host. Beside it: the detached tree. Only where the guest has authority over the room's
+    /// mounts, which it has not where the host is root.
+    Mount {
+        target: PathBuf,
+    },
+    /// Take it off again, and with `remove_place` the empty directory too.
+    Unmount {
+        target: PathBuf,
+        remove_place: bool,
+    },
     /// What is used now, of all that is counted?
     Gauge,
 }
@@ -268,6 +283,8 @@ pub enum Answer {
         written: [u64; 2],
         stage: RunStage,
     },
+    /// To [`Question::Mount`]: something of the room's own is at that place.
+    Occupied,
     Gauge(Gauge),
 }
 

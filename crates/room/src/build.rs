@@ -12,7 +12,7 @@
 mod host_directories;
 mod root;
 
-pub(crate) use host_directories::host_paths;
+pub(crate) use host_directories::{host_paths, map_owner};
 
 use crate::cgroup::{Groups, RoomGroup};
 use crate::identity::{Privilege, UidRange, UidRanges};
@@ -55,6 +55,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) lowers: Vec<OwnedFd>,
     /// Copies of the host directories of the spec: the workspace first, if there is one.
     pub(crate) host_trees: Vec<OwnedFd>,
+    /// Copies of the granted directories of the spec.
+    pub(crate) bind_trees: Vec<OwnedFd>,
     pub(crate) control: Channel,
     /// For a durable room.
     pub(crate) listener: Option<OwnedFd>,
@@ -86,6 +88,7 @@ const AS_ROOT: &[Step] = &[
     bind_the_machine,
     mount_devices,
     host_directories::bind_host_directories,
+    host_directories::bind_granted_directories,
     mask_proc,
     enter_root,
     enter_user_namespace,
@@ -106,6 +109,7 @@ const ROOTLESS: &[Step] = &[
     bind_the_machine,
     mount_devices,
     host_directories::bind_host_directories,
+    host_directories::bind_granted_directories,
     mask_proc,
     enter_root,
     hide_from_inside,
@@ -211,6 +215,7 @@ fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Resul
         builder
             .host_trees
             .iter()
+            .chain(&builder.bind_trees)
             .chain(&builder.layer)
             .chain(&builder.lowers)
             .chain(&builder.listener)
@@ -469,7 +474,7 @@ fn hand_over(builder: &mut Builder<'_>, made: &mut Made) -> Result<HandOver, Roo
     let for_root = builder.privilege == Privilege::Root || builder.spec.user == RoomUser::Root;
     let writes_to_host = builder.spec.workspace.as_ref().is_some_and(|workspace| !workspace.read_only);
     let read_only_workspace = builder.spec.workspace.is_some() && !writes_to_host;
-    let strictness = Strictness { no_setuid_files: writes_to_host };
+    let strictness = Strictness { no_setuid_files: writes_to_host || builder.spec.writes_to_host };
     let rules = crate::landlock::Rules { files, scope, for_root, read_only_workspace };
     let launcher_key = LauncherKey::random().during("randomness")?;
     let walls = Walls {

@@ -76,8 +76,8 @@ impl UidRange {
     }
 
     /// A map that shows files of `owner` as files of the room's `inside`, and creates them as such.
-    pub(crate) fn owner_map(&self, owner: u32, inside: u32) -> String {
-        format!("{owner} {} 1", self.base + inside)
+    pub(crate) fn owner_map(base: u32, owner: u32, inside: u32) -> String {
+        format!("{owner} {} 1", base + inside)
     }
 }
 

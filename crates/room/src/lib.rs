@@ -12,12 +12,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod binds;
 mod build;
 mod cgroup;
 mod durable;
 mod host;
 mod identity;
 mod landlock;
+mod live_mounts;
 mod mounts;
 mod probe;
 mod seccomp;

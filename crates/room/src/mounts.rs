@@ -1,7 +1,6 @@
 //! Mounts in a room's tree, and the mount API in the words of this program.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::mount::{MoveMountFlags, move_mount};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,6 +8,7 @@ pub(crate) use workroom_sys::mount::{
     Attributes, FsOption, attach, change_root, clone_tree, clone_tree_at, directory, make, make_overlay,
     make_private, replace_root, set_attributes,
 };
+pub(crate) use workroom_sys::place::attach_on;
 
 /// What every mount of a room has, device binds excepted.
 pub(crate) const PLAIN: Attributes = Attributes::NO_SUID.and(Attributes::NO_DEV);
@@ -16,12 +16,6 @@ pub(crate) const PLAIN: Attributes = Attributes::NO_SUID.and(Attributes::NO_DEV)
 /// Puts a detached mount at `target` in a tree that a room has written to: no link on the way is followed.
 pub(crate) fn attach_in_room(mount: BorrowedFd<'_>, root: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
     attach_on(mount, in_room(root, target)?.as_fd())
-}
-
-/// Puts a detached mount onto what is open already.
-pub(crate) fn attach_on(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<()> {
-    let by_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(move_mount(mount, "", place, "", by_descriptor)?)
 }
 
 /// Opens a place in a tree that a room has written to, only to name it. Links there are the room's, and would be

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use workroom_proto::{Channel, FromSpawner, LayerTask, Received, ToSpawner};
+use workroom_proto::{Channel, FromSpawner, LayerTask, MountTask, Received, ToSpawner};
 use workroom_sys::clone::{CloneFlags, clone_process};
 use workroom_sys::exec::place_fd;
 use workroom_sys::origin::ask_command_line;
@@ -138,6 +138,7 @@ impl Spawner {
                     }
                     Received::Message(ToSpawner::Sweep, _) => self.sweep(template),
                     Received::Message(ToSpawner::Work(task), fds) => self.work(template, *task, fds),
+                    Received::Message(ToSpawner::Mounts(task), fds) => self.mounts(template, *task, fds),
                     Received::Closed => return Ok(()),
                 }
             }
@@ -230,6 +231,10 @@ impl Spawner {
             // A clone in a user namespace of its own has no authority over the machine's mounts.
             Privilege::Rootless => template.take(&build::host_paths(spec))?,
         };
+        let bind_trees = match self.privilege {
+            Privilege::Root => Vec::new(),
+            Privilege::Rootless => crate::binds::take(template, &spec.binds)?,
+        };
         let limits = effective_limits(spec);
         let limited = limits.memory.is_some() || limits.pids.is_some() || limits.cpus_milli.is_some();
         let durable = spec.lifetime == Lifetime::Durable;
@@ -253,6 +258,7 @@ impl Spawner {
             layer: None,
             lowers: Vec::new(),
             host_trees,
+            bind_trees,
             control,
             listener,
         });
@@ -295,6 +301,19 @@ impl Spawner {
         let mut given = Some((task, fds));
         let cloned = clone_process(CloneFlags::NONE, None, || {
             given.take().map_or(1, |(task, fds)| crate::work::run(template, privilege, task, fds))
+        });
+        if let Ok(cloned) = cloned {
+            self.children.insert(cloned.pid, Child::Worker);
+        }
+    }
+
+    /// Sees to directories of the host in a clone of this process: it goes into rooms.
+    fn mounts(&mut self, template: &Result<Template, RoomError>, task: MountTask, fds: Vec<OwnedFd>) {
+        let Ok(template) = template else { return };
+        let privilege = self.privilege;
+        let mut given = Some((task, fds));
+        let cloned = clone_process(CloneFlags::NONE, None, || {
+            given.take().map_or(1, |(task, fds)| crate::live_mounts::run(template, privilege, task, fds))
         });
         if let Ok(cloned) = cloned {
             self.children.insert(cloned.pid, Child::Worker);

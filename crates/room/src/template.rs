@@ -213,7 +213,7 @@ fn lay_out(
     devices: Vec<(&str, OwnedFd)>,
     proc: OwnedFd,
 ) -> io::Result<Vec<(PathBuf, PathBuf)>> {
-    for dir in ["proc", "skeleton", "source/etc", "source/dev", "upper", "lower", ROOM] {
+    for dir in ["proc", "skeleton", "source/etc", "source/dev", "upper", "lower", "places", ROOM] {
         fs::create_dir_all(Path::new("/").join(dir))?;
     }
     attach(proc.as_fd(), CWD, "/proc")?;

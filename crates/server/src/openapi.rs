@@ -61,6 +61,10 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::recordings::delete,
         crate::routes::recordings::transcript,
         crate::routes::recordings::mark,
+        crate::routes::mounts::offer,
+        crate::routes::mounts::list,
+        crate::routes::mounts::add,
+        crate::routes::mounts::remove,
         crate::routes::ports::list,
         crate::routes::ports::publish,
         crate::routes::ports::unpublish,
@@ -362,6 +366,16 @@ pub(crate) struct PortPath {
     /// The room's port.
     #[param(minimum = 1, maximum = 65535, example = 8080)]
     port: u16,
+}
+
+/// A mount, in a session's path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct MountPath {
+    /// The mount's alias.
+    #[param(pattern = "^[A-Za-z0-9._-]{1,64}$", min_length = 1, max_length = 64, example = "data")]
+    alias: String,
 }
 
 /// A service, in a session's path.

@@ -113,6 +113,18 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("PublishPort", "port", json!({"minimum": 1, "maximum": 65535})),
         ("PublishPort", "host_port", json!({"minimum": 1025, "maximum": 65535})),
         ("PublishPort", "name", name.clone()),
+        ("AddMounts", "mounts", json!({"minItems": 1, "maxItems": 32})),
+        (
+            "MountRequest",
+            "alias",
+            json!({"pattern": "^[A-Za-z0-9._-]{1,64}$", "minLength": 1, "maxLength": 64}),
+        ),
+        (
+            "MountRequest",
+            "base",
+            json!({"pattern": "^[A-Za-z0-9._-]{1,64}$", "minLength": 1, "maxLength": 64}),
+        ),
+        ("MountRequest", "subpath", json!({"maxLength": 4096, "pattern": NO_CONTROL})),
         ("StartProcess", "command", json!({"pattern": NO_NUL})),
         ("StartProcess", "argv", json!({"minItems": 1, "items": {"type": "string", "pattern": NO_NUL}})),
         ("StartProcess", "cwd", json!({"maxLength": 4096, "pattern": "^/[^\\u0000]*$"})),

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use workroom_types::JournalEntry;
 
@@ -87,6 +87,8 @@ pub(crate) enum Job {
 
 pub(crate) struct Scribe {
     pub(crate) jobs: mpsc::Receiver<Job>,
+    /// Rings for what does not wait until notes are due.
+    pub(crate) urgent: Arc<Notify>,
     pub(crate) options: SqliteConnectOptions,
     /// None after it failed: the next transaction opens another.
     pub(crate) connection: Option<SqliteConnection>,
@@ -154,11 +156,14 @@ impl Scribe {
             if commit_waits || desk.queue.len() >= BATCH || due.is_some_and(|due| due <= now) {
                 return true;
             }
+            // While notes wait, the queue is not listened to: who sends one more need not wake us for it, and a command
+            // that ends sends one.
             tokio::select! {
-                job = self.jobs.recv() => match job {
+                job = self.jobs.recv(), if due.is_none() => match job {
                     Some(job) => self.take(desk, job),
                     None => return false,
                 },
+                () = self.urgent.notified(), if due.is_some() => {}
                 () = tokio::time::sleep_until(due.unwrap_or(now)), if due.is_some() => {}
                 _ = look_after.tick() => self.look_after_ballast(desk),
             }

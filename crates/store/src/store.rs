@@ -13,7 +13,7 @@ use sqlx::sqlite::SqlitePool;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use workroom_types::JournalEntry;
 
 /// Commits and notes that may wait for the scribe; who comes later waits to be let in.
@@ -27,6 +27,8 @@ pub struct Store {
     pub(crate) readers: SqlitePool,
     pub(crate) signer: Signer,
     jobs: mpsc::Sender<Job>,
+    /// Rings where the scribe is not to wait until notes are due.
+    urgent: Arc<Notify>,
     entries: broadcast::Sender<Arc<JournalEntry>>,
     tally: Arc<Tally>,
 }
@@ -48,10 +50,12 @@ impl Store {
         let readers = schema::readers(&options).await?;
 
         let (jobs, queue) = mpsc::channel(QUEUE);
+        let urgent = Arc::new(Notify::new());
         let entries = broadcast::Sender::new(LISTENERS_LAG);
         let tally = Arc::new(Tally::default());
         let scribe = Scribe {
             jobs: queue,
+            urgent: urgent.clone(),
             options,
             connection: Some(connection),
             heads: Heads::new(signer.clone()),
@@ -68,7 +72,7 @@ impl Store {
             .name("store-scribe".into())
             .spawn(move || runtime.block_on(scribe.run()))
             .map_err(|error| StoreError::file("start the scribe of", dir, &error))?;
-        Ok(Store { readers, signer, jobs, entries, tally })
+        Ok(Store { readers, signer, jobs, urgent, entries, tally })
     }
 
     /// All of it or nothing; durable when this returns Ok.
@@ -89,6 +93,9 @@ impl Store {
         if self.jobs.send(Job::Write(Item::Note(Box::new(change)))).await.is_err() {
             self.tally.waiting.fetch_sub(1, Ordering::Relaxed);
             self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.jobs.capacity() < QUEUE / 2 {
+            self.urgent.notify_one();
         }
     }
 
@@ -111,6 +118,7 @@ impl Store {
     pub async fn close(&self) {
         let (done, finished) = oneshot::channel();
         if self.jobs.send(Job::Close(done)).await.is_ok() {
+            self.urgent.notify_one();
             // An error says that the scribe has ended, which is what is waited for.
             let _ = finished.await;
         }
@@ -121,6 +129,7 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         let job = Job::Write(Item::Commit(work, reply));
         self.jobs.send(job).await.map_err(|_| StoreError::closed())?;
+        self.urgent.notify_one();
         answer.await.map_err(|_| StoreError::closed())?
     }
 }

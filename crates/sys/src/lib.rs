@@ -9,6 +9,7 @@ pub mod mount;
 pub mod namespace;
 pub mod net;
 pub mod origin;
+pub mod place;
 pub mod project_quota;
 #[cfg(feature = "async")]
 pub mod readiness;

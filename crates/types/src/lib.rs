@@ -40,6 +40,10 @@ pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFi
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use policy::{
+    AddMounts, DenialCode, MountDenial, MountKind, MountOffer, MountState, OfferedBase, OfferedMount,
+    SessionMount, SessionMounts,
+};
+pub use policy::{
     Ceiling, MountMode, MountPolicy, MountRequest, NetworkMode, NetworkPolicy, OperatorStatus, Policy,
     PolicyView, PortRule, SecretPolicy, SecretScope, ServerPolicy,
 };
@@ -72,6 +76,7 @@ pub use spec::{
     AGENT_ID, CommandSpec, HostMount, LAYER_ID, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize,
     Workspace, base_environment,
 };
+pub use spec::{Bind, RoomBinds};
 pub use terminals::{
     Awaited, EndedBy, OpenTerminal, PlainPage, ScreenColor, ScreenCursor, ScreenModes, ScreenRow, ScreenRun,
     TerminalClosed, TerminalInput, TerminalKey, TerminalKeys, TerminalList, TerminalScreen, TerminalShell,

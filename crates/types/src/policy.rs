@@ -7,7 +7,10 @@ mod mounts;
 mod network;
 mod secrets;
 
-pub use mounts::{MountMode, MountPolicy, MountRequest};
+pub use mounts::{
+    AddMounts, DenialCode, MountDenial, MountKind, MountMode, MountOffer, MountPolicy, MountRequest,
+    MountState, OfferedBase, OfferedMount, SessionMount, SessionMounts,
+};
 pub use network::{NetworkMode, NetworkPolicy, PortRule};
 pub use secrets::{SecretPolicy, SecretScope};
 

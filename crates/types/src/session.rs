@@ -1,6 +1,6 @@
 //! A session as its callers see it: what they ask for, what they are told.
 
-use crate::{Enforced, Policy, Timestamp};
+use crate::{Enforced, Policy, RoomBinds, SessionMount, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -137,6 +137,13 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub room_policy: Option<Box<Policy>>,
+    /// Directories of the host that it has, or will have in its next room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<SessionMount>,
+    /// How those of the room were made; only in records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub room_binds: Option<Box<RoomBinds>>,
     pub state: SessionState,
     /// Why it failed, or why it was stopped without being asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

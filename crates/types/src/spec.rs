@@ -111,6 +111,35 @@ pub struct HostMount {
     pub target: PathBuf,
 }
 
+/// A directory of the host that the operator grants a room.
+///
+/// Whoever builds the room looks for it itself, from the operator's own directory downwards and over no link, and takes
+/// it only if it is the very directory that was judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// As the operator wrote it. Links in it are the operator's, and followed.
+    pub anchor: PathBuf,
+    /// From there on. May be empty.
+    pub beneath: PathBuf,
+    /// The device and the inode of the directory that was judged.
+    pub judged: (u64, u64),
+    /// In the room, absolute.
+    pub target: PathBuf,
+    pub read_only: bool,
+    /// Paths in it that stay as they are although it is writable; a directory's ends with `/`.
+    pub protect: Vec<String>,
+    /// Names in it that are not shown.
+    pub hide: Vec<String>,
+}
+
+/// How the granted directories of a room were made.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RoomBinds {
+    pub binds: Vec<Bind>,
+    /// Whether its commands are kept from making setuid files: only then may it get writable ones while it runs.
+    pub writes_to_host: bool,
+}
+
 /// What ends a room, besides being told to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,6 +172,10 @@ pub struct RoomSpec {
     /// How the size of `layer` is limited, in the words of whoever made it.
     pub disk: Option<LayerState>,
     pub mounts: Vec<HostMount>,
+    /// Directories of the host that the operator grants it.
+    pub binds: Vec<Bind>,
+    /// Whether it writes, or may come to write, to directories of the host: its commands make no setuid files then.
+    pub writes_to_host: bool,
     pub lifetime: Lifetime,
     /// Layers that must hold although they are not required by default.
     pub require: LayerSet,

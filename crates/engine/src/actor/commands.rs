@@ -57,8 +57,8 @@ impl Actor {
             output: plan.rule,
             timeout_ms: Some(plan.timeout.as_millis() as u64),
             memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
+            forget: self.due_to_be_forgotten(),
         };
-        self.let_guest_forget().await;
         let Some(room) = &self.room else { return };
         let stdin: Vec<OwnedFd> = plan.stdin.into_iter().collect();
         if let Err(problem) = room.send(&run, &stdin).await {
@@ -78,13 +78,17 @@ impl Actor {
     /// Tells the guest which ends need not be told again. Not at once: it would wake up for nothing else, while the
     /// caller waits for its answer.
     pub(super) async fn let_guest_forget(&mut self) {
-        let now = Instant::now();
-        let due = self.to_forget.extract_if(.., |(_, not_before)| not_before.is_none_or(|at| at <= now));
-        for (command, _) in due.collect::<Vec<_>>() {
+        for command in self.due_to_be_forgotten() {
             if let Some(room) = &self.room {
                 let _ = room.send(&ToGuest::Forget { command }, &[]).await;
             }
         }
+    }
+
+    fn due_to_be_forgotten(&mut self) -> Vec<u32> {
+        let now = Instant::now();
+        let due = self.to_forget.extract_if(.., |(_, not_before)| not_before.is_none_or(|at| at <= now));
+        due.map(|(command, _)| command).collect()
     }
 
     /// A room that can work: one that stands, or a new one.
@@ -126,10 +130,18 @@ impl Actor {
 
     /// Asks the guest and waits for its answer; what else it says meanwhile is dealt with.
     pub(super) async fn ask(&mut self, question: Question) -> Result<(Answer, Vec<OwnedFd>), Problem> {
+        self.ask_with(question, Vec::new()).await
+    }
+
+    pub(super) async fn ask_with(
+        &mut self,
+        question: Question,
+        beside: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Problem> {
         let request = self.next_request;
         self.next_request = self.next_request.wrapping_add(1);
         let Some(room) = &self.room else { return Err(gone("the session has no room")) };
-        room.send(&ToGuest::Ask { request, question }, &[]).await?;
+        room.send(&ToGuest::Ask { request, question }, &beside).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             let Some(room) = &self.room else { return Err(gone("the room ended")) };

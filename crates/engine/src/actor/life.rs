@@ -40,6 +40,7 @@ impl Actor {
             None => self.shared.admission.try_enter(&self.row.session.owner)?,
         };
         self.enter(SessionState::Starting, None);
+        let mounts = self.row.session.mounts.clone();
         match self.build().await {
             Ok((room, enforced)) => {
                 self.shared.metrics.rooms_started.fetch_add(1, Relaxed);
@@ -48,6 +49,7 @@ impl Actor {
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
                 self.row.session.counters.starts += 1;
+                self.mounts_stand(&mounts, actor).await;
                 self.enter(SessionState::Running, None);
                 let layers = self.missing_layers();
                 self.note("session.running", actor, json!({ "missing": layers })).await;
@@ -56,6 +58,7 @@ impl Actor {
             }
             Err(problem) => {
                 self.shared.metrics.rooms_failed.fetch_add(1, Relaxed);
+                self.mounts_are_gone().await;
                 self.enter(SessionState::Failed, Some(problem.to_string()));
                 let detail = json!({ "code": problem.code, "reason": problem.to_string() });
                 self.note("session.failed", actor, detail).await;
@@ -74,8 +77,11 @@ impl Actor {
 
     pub(super) async fn build(&mut self) -> Result<(Room, Enforced), Problem> {
         let stack = self.stack_with_fitting_top().await?;
-        let spec = self.spec_on(&stack, self.row.session.counters.starts + 1)?;
-        Room::create(&self.shared, spec).await
+        let mut spec = self.spec_on(&stack, self.row.session.counters.starts + 1)?;
+        self.plan_mounts(&mut spec).await?;
+        let shared = self.shared.clone();
+        let _mounting = shared.host_directories.mounting().await;
+        Room::create(&shared, spec).await
     }
 
     pub(super) async fn adopt(&mut self, dir: PathBuf) {
@@ -95,6 +101,7 @@ impl Actor {
             }
             None => {
                 crate::room::remove_room_dir(&dir);
+                self.mounts_are_gone().await;
                 self.enter(SessionState::Stopped, Some("its room did not outlive the last server".into()));
                 let reason = self.row.session.reason.clone();
                 self.note("session.stopped", "server", json!({ "reason": reason })).await;
@@ -165,6 +172,7 @@ impl Actor {
             Some(room) => room.end().await,
             None => None,
         };
+        self.mounts_are_gone().await;
         self.room_is_gone(why).await;
         root
     }
@@ -230,6 +238,7 @@ impl Actor {
         let body = serde_json::to_value(&change).unwrap_or_default();
         if let Some(asked) = &change.policy {
             policy::check(&self.shared, &self.row.session.owner, asked)?;
+            crate::mounts::check_policy(&self.shared, &self.row.session.owner, asked).await?;
         }
         let session = &mut self.row.session;
         if let Some(name) = change.name {
@@ -333,6 +342,8 @@ pub(crate) fn room_spec(
         lowers,
         disk,
         mounts: mounts.collect(),
+        binds: Vec::new(),
+        writes_to_host: false,
         lifetime: Lifetime::Durable,
         require: validate::layers(&policy.require)?,
         // Where nothing can limit what is written the record says so; a policy may require it.

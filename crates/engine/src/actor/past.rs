@@ -95,7 +95,10 @@ impl Actor {
         let shared = self.shared.clone();
         let had_room = self.room.is_some();
         let number = self.row.session.counters.starts + 1;
-        let spec = if had_room { Some(self.spec_on(&next, number)?) } else { None };
+        let mut spec = if had_room { Some(self.spec_on(&next, number)?) } else { None };
+        if let Some(spec) = &mut spec {
+            self.plan_mounts(spec).await?;
+        }
         if had_room {
             self.row.session.counters.starts = number;
             self.row.session.state = SessionState::Running;
@@ -109,7 +112,10 @@ impl Actor {
         let on = self.stack.as_ref().map_or(self.row.session.id.clone(), |stack| stack.top.clone());
         let build = async {
             match spec {
-                Some(spec) => Some(Room::create(&shared, spec).await),
+                Some(spec) => {
+                    let _mounting = shared.host_directories.mounting().await;
+                    Some(Room::create(&shared, spec).await)
+                }
                 None => None,
             }
         };
@@ -161,11 +167,13 @@ impl Actor {
                 self.room = Some(room);
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
+                self.mounts_stand(&before.session.mounts, "server").await;
                 self.enter(SessionState::Running, None);
                 self.tell_services();
             }
             Some(Err(problem)) => {
                 self.place = None;
+                self.mounts_are_gone().await;
                 self.enter(SessionState::Failed, Some(problem.to_string()));
                 self.note("session.failed", "server", json!({ "reason": problem.to_string() })).await;
             }

@@ -22,6 +22,9 @@ impl Actor {
     async fn apply(&mut self, held: &mut Policy, wanted: &Policy) {
         // Layers are judged when a room is built; what the new one allows to be missing changes nothing in this one.
         held.allow_missing.clone_from(&wanted.allow_missing);
+        if held.mounts != wanted.mounts {
+            self.apply_mounts(held, wanted).await;
+        }
         self.apply_limits(held, wanted).await;
     }
 }

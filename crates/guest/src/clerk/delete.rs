@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
+use workroom_sys::place::is_mount_root;
 use workroom_types::{Problem, ProblemCode, RoomPath};
 
 /// How often a directory is looked into again that is not empty when it should be.
@@ -43,6 +44,9 @@ pub(crate) fn delete(base: &Base, path: &RoomPath, recursive: bool) -> Result<u6
 
 /// Deletes a directory with all that is in it.
 pub(crate) fn remove_tree(dir: BorrowedFd<'_>, name: &CStr, path: &RoomPath) -> Result<u64, Problem> {
+    if is_mount_root(dir, name).unwrap_or(false) {
+        return Err(mounted(path));
+    }
     let mut deleter = Deleter { at: path, deleted: 0, looks: HashMap::new() };
     for _ in 0..MOST_LOOKS {
         match openat(dir, name, DIRECTORY, Mode::empty()) {
@@ -87,7 +91,11 @@ impl Deleter<'_> {
 impl Visitor for Deleter<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Next, Problem> {
         if is_directory(entry.stat) {
-            return Ok(Next::Into);
+            // What is beyond is the host's.
+            return match is_mount_root(entry.dir, entry.name) {
+                Ok(true) => Err(mounted(&self.at.join(entry.path))),
+                _ => Ok(Next::Into),
+            };
         }
         match unlinkat(entry.dir, entry.name, AtFlags::empty()) {
             Ok(()) => self.deleted += 1,

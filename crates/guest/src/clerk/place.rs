@@ -5,10 +5,11 @@
 //! `/workspace/x`; these are followed here, part by part, and every part is opened beneath the same descriptor.
 
 use super::failure::{busy, not_found, problem, quoted, wrong_kind};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use workroom_sys::place::openat2;
 use workroom_types::{Problem, ProblemCode, RoomPath, WORKSPACE};
 
 /// As many links as the kernel follows.
@@ -76,7 +77,7 @@ impl Base {
     pub(crate) fn of(path: &RoomPath) -> Result<Base, Problem> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let name = if path.root { "/" } else { WORKSPACE };
-        let top = openat2(CWD, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        let top = openat2(CWD, name, flags, ResolveFlags::NO_SYMLINKS)
             .map_err(|error| problem(error, path, "opened"))?;
         Ok(if path.root { Base::room(top) } else { Base::workspace(top) })
     }
@@ -181,7 +182,7 @@ impl Base {
     fn open_beneath(&self, bytes: &[u8], flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
         let bytes = if bytes.is_empty() { b"." } else { bytes };
         for _ in 0..MOST_TRIES {
-            match openat2(&self.top, bytes, flags, Mode::empty(), resolve) {
+            match openat2(&self.top, bytes, flags, resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 other => return other,
             }
@@ -300,7 +301,7 @@ impl<'a> Journey<'a> {
             // A link of /proc that is no text: the kernel tells them apart.
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-            if let Err(Errno::LOOP) = openat2(&self.here, name, flags, Mode::empty(), resolve) {
+            if let Err(Errno::LOOP) = openat2(&self.here, name, flags, resolve) {
                 return Err(Errno::LOOP);
             }
         }

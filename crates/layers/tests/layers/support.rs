@@ -201,6 +201,8 @@ impl Stage {
             lowers: lowers.iter().map(|lower| (*lower).to_owned()).collect(),
             disk: None,
             mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],
+            binds: Vec::new(),
+            writes_to_host: false,
             lifetime: Lifetime::Connection,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::from_iter(workroom_types::Layer::ALL),

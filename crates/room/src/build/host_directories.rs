@@ -1,13 +1,15 @@
 //! Directories of the host in a room: the workspace, and what is shown read-only.
 
 use super::{Builder, Made};
+use crate::binds::{guard, refused};
 use crate::identity::UidRange;
 use crate::mounts::{Attributes, attach_on, in_room, set_attributes};
 use crate::step::During;
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use workroom_sys::namespace::new_user_namespace;
+use workroom_sys::place::make_place;
 use workroom_types::{ErrorCode, RoomError, RoomSpec};
 
 /// Directories of the host that a room has copies of, each with whether it is read-only: the layer first, then those
@@ -22,6 +24,7 @@ pub(crate) fn host_paths(spec: &RoomSpec) -> Vec<(PathBuf, bool)> {
 
 pub(super) fn take_host_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     builder.host_trees = builder.template.take(&host_paths(builder.spec))?;
+    builder.bind_trees = crate::binds::take(builder.template, &builder.spec.binds)?;
     tell_layers_apart(builder, made)
 }
 
@@ -39,7 +42,7 @@ pub(super) fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) 
         (&spec.workspace, spec.workspace.as_ref().and_then(|_| trees.next()))
     {
         if let Some(range) = &builder.range {
-            map_owner(range, made, &tree, spec.user.id()).or_else(|error| {
+            map_owner(range.base, made.proc()?.as_fd(), &tree, spec.user.id()).or_else(|error| {
                 // Without a map the directory is seen as a stranger would see it, which suffices for reading.
                 if workspace.read_only { Ok(()) } else { Err(error) }
             })?;
@@ -55,19 +58,43 @@ pub(super) fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) 
     Ok(())
 }
 
-/// Shows the host directory's owner as the room's user, so that files keep sane owners on both sides.
-fn map_owner(range: &UidRange, made: &Made, tree: &OwnedFd, inside: u32) -> Result<(), RoomError> {
-    let stat = rustix::fs::fstat(tree).during("/workspace")?;
-    let proc = made.proc()?;
-    let uid_map = range.owner_map(stat.st_uid, inside);
-    let gid_map = range.owner_map(stat.st_gid, inside);
-    let namespace =
-        new_user_namespace(proc.as_fd(), range.base, &uid_map, &gid_map).during("user namespace")?;
+/// The directories that the operator grants, each with what is protected in it. Their places are there: the lowest
+/// layer has them.
+pub(super) fn bind_granted_directories(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
+    let root = made.root()?;
+    let spec = builder.spec;
+    let trees = std::mem::take(&mut builder.bind_trees);
+    for (bind, tree) in spec.binds.iter().zip(trees) {
+        if let Some(range) = &builder.range {
+            map_owner(range.base, made.proc()?.as_fd(), &tree, spec.user.id())
+                .or_else(|error| if bind.read_only { Ok(()) } else { Err(error) })?;
+        }
+        let owner = builder.range.as_ref().map(|range| range.base + spec.user.id());
+        let attached = make_place(root.as_fd(), &bind.target, |_| owner.map(|id| (id, id)))
+            .and_then(|place| attach_on(tree.as_fd(), place.as_fd()))
+            .and_then(|()| guard(tree.as_fd(), bind));
+        attached.map_err(|error| refused(bind, &error))?;
+    }
+    Ok(())
+}
+
+/// Shows the host directory's owner as the room's user, so that files keep sane owners on both sides. `base`: the first
+/// of the room's ids.
+pub(crate) fn map_owner(
+    base: u32,
+    proc: BorrowedFd<'_>,
+    tree: &OwnedFd,
+    inside: u32,
+) -> Result<(), RoomError> {
+    let stat = rustix::fs::fstat(tree).during("map the owner of a host directory")?;
+    let uid_map = UidRange::owner_map(base, stat.st_uid, inside);
+    let gid_map = UidRange::owner_map(base, stat.st_gid, inside);
+    let namespace = new_user_namespace(proc, base, &uid_map, &gid_map).during("user namespace")?;
     set_attributes(tree.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
         RoomError::new(
             ErrorCode::RoomSetup,
-            format!("the workspace's file system does not allow mapped ids: {error}"),
-            "use a directory on ext4, xfs, btrfs or tmpfs, or mount it read-only with :ro",
+            format!("the file system of a host directory does not allow mapped ids: {error}"),
+            "use a directory on ext4, xfs, btrfs or tmpfs, or mount it read-only",
         )
     })
 }

@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use rustix::process::{Gid, Uid};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use workroom_sys::namespace::new_user_namespace;
-use workroom_types::{ErrorCode, Layer, RoomError};
+use workroom_types::{AGENT_ID, ErrorCode, Layer, RoomError};
 
 /// One overlay: the skeleton below, then the layers that the room goes on from, and above them what it writes: a
 /// directory of the host's, or a file system in memory that is as large as the disk limit.
@@ -37,6 +38,7 @@ pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
         attach(mapped.as_fd(), CWD, "/lower").during(step)?;
         lowest = "/lower";
     }
+    stack.extend(attach_places(builder)?);
     stack.push(lowest.to_owned());
     let mut options = vec![FsOption::Set("upperdir", upper), FsOption::Set("workdir", "/upper/work")];
     match builder.privilege {
@@ -50,6 +52,49 @@ pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
     attach(root.as_fd(), CWD, ROOM).during(step)?;
     made.root = Some(root);
     Ok(())
+}
+
+/// A layer with the places of granted directories and nothing else, so that none of them counts as something that the
+/// room has made.
+fn attach_places(builder: &Builder<'_>) -> Result<Option<String>, RoomError> {
+    let step = "places of host directories";
+    if builder.spec.binds.is_empty() {
+        return Ok(None);
+    }
+    let options = [FsOption::Set("size", "1m"), FsOption::Set("mode", "755")];
+    let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let layer = make("tmpfs", &options, plain).during(step)?;
+    attach(layer.as_fd(), CWD, "/places").during(step)?;
+    let base = builder.range.as_ref().map(|range| range.base);
+    let owned = |id: u32| base.map(|base| (Uid::from_raw(base + id), Gid::from_raw(base + id)));
+    let own = |path: &Path, id: u32| match owned(id) {
+        Some((uid, gid)) => {
+            rustix::fs::chownat(&layer, path, Some(uid), Some(gid), rustix::fs::AtFlags::empty())
+        }
+        None => Ok(()),
+    };
+    own(Path::new("."), 0).during(step)?;
+    for bind in &builder.spec.binds {
+        let mut path = PathBuf::new();
+        for part in bind.target.components() {
+            let std::path::Component::Normal(name) = part else { continue };
+            path.push(name);
+            // A directory of two layers has the look of the upper one.
+            let below = rustix::fs::stat(Path::new("/skeleton").join(&path)).ok();
+            let mode = below.as_ref().map_or(0o755, |stat| stat.st_mode & 0o7777);
+            match rustix::fs::mkdirat(&layer, &path, Mode::empty()) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(error).during(step),
+            }
+            let in_workspace = path.starts_with("workspace");
+            let id = below.map_or(if in_workspace { AGENT_ID } else { 0 }, |stat| stat.st_uid);
+            own(&path, id).during(step)?;
+            rustix::fs::chmodat(&layer, &path, Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
+                .during(step)?;
+        }
+    }
+    Ok(Some("/places".into()))
 }
 
 fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str, RoomError> {

@@ -9,6 +9,7 @@ pub(crate) mod file_verbs;
 pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
+pub(crate) mod mounts;
 pub(crate) mod past;
 pub(crate) mod policy;
 pub(crate) mod ports;
@@ -74,6 +75,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/recordings/{process}", get(recordings::read).delete(recordings::delete))
         .route("/v1/sessions/{id}/recordings/{process}/transcript", get(recordings::transcript))
         .route("/v1/sessions/{id}/recordings/{process}/markers", post(recordings::mark))
+        .route("/v1/mounts", get(mounts::offer))
+        .route("/v1/sessions/{id}/mounts", get(mounts::list).post(mounts::add))
+        .route("/v1/sessions/{id}/mounts/{alias}", delete(mounts::remove))
         .route("/v1/sessions/{id}/ports", get(ports::list).post(ports::publish))
         .route("/v1/sessions/{id}/ports/{port}", delete(ports::unpublish))
         .route("/v1/sessions/{id}/ports/{port}/ticket", post(ports::ticket))

@@ -18,6 +18,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use workroom_sys::place::is_mount_root;
 use workroom_types::{ArchiveFormat, Problem, ProblemCode, RoomPath};
 
 const BUFFER: usize = 128 << 10;
@@ -102,7 +103,7 @@ struct Look<'a> {
 impl Visitor for Look<'_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Next, Problem> {
         if is_regular(entry.stat) || is_link(entry.stat) || is_directory(entry.stat) {
-            return Ok(Next::Into);
+            return Ok(into_own(entry));
         }
         Err(unfit(&self.at.join(entry.path)))
     }
@@ -110,6 +111,12 @@ impl Visitor for Look<'_> {
     fn shut(&mut self, entry: &Entry<'_>, error: Errno) -> Result<(), Problem> {
         Err(problem(error, &self.at.join(entry.path), "read"))
     }
+}
+
+/// A directory of the host is not the session's, and comes as an empty one; unless it is what is exported.
+fn into_own(entry: &Entry<'_>) -> Next {
+    let is_hosts = is_directory(entry.stat) && is_mount_root(entry.dir, entry.name).unwrap_or(false);
+    if is_hosts { Next::Past } else { Next::Into }
 }
 
 fn unfit(path: &RoomPath) -> Problem {
@@ -236,7 +243,7 @@ struct Visit<'a, 'b> {
 impl Visitor for Visit<'_, '_> {
     fn entry(&mut self, entry: &Entry<'_>) -> Result<Next, Problem> {
         match self.giving.member(entry) {
-            Ok(()) => Ok(Next::Into),
+            Ok(()) => Ok(into_own(entry)),
             Err(Broken::Problem(problem)) => Err(problem),
             Err(Broken::Pipe(error)) => {
                 self.pipe = Some(error);
