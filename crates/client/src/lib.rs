@@ -23,6 +23,7 @@ mod events;
 mod exec;
 mod files;
 mod mounts;
+mod network;
 mod past;
 mod policy;
 mod ports;

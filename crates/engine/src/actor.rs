@@ -6,6 +6,7 @@ mod expiry;
 mod life;
 mod limits;
 mod mounts;
+mod network;
 mod past;
 mod policy;
 mod processes;
@@ -256,6 +257,7 @@ pub(crate) struct Actor {
     /// Of the room, once somebody has asked for its files.
     clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
+    network: Option<network::Wired>,
     commands: HashMap<u32, Waiter>,
     table: processes::Table,
     services: services::Services,
@@ -300,6 +302,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         room: None,
         clerks: None,
         place: None,
+        network: None,
         commands: HashMap::new(),
         table: processes::Table::default(),
         services: services::Services::of(is_new),

@@ -8,6 +8,7 @@ use crate::disk::Disks;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::network::Networks;
 use crate::operator::Operator;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
@@ -41,6 +42,9 @@ pub(crate) struct Shared {
     pub(crate) models: Arc<Models>,
     pub(crate) ports: Ports,
     pub(crate) host_directories: crate::mounts::tidy::HostDirectories,
+    pub(crate) networks: Arc<Networks>,
+    /// Where the server listens.
+    pub(crate) listeners: Mutex<Vec<std::net::SocketAddr>>,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -81,6 +85,7 @@ impl Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
             ports: Ports::new(config.ports),
+            networks: Networks::new(store.clone(), config.network.clone()),
             config,
             state,
             store,
@@ -95,6 +100,7 @@ impl Shared {
             shells: Shells::default(),
             models: Arc::default(),
             host_directories: Default::default(),
+            listeners: Mutex::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),
@@ -170,6 +176,13 @@ impl Shared {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// No room reaches what the server listens on, for itself or for other rooms.
+    pub(crate) async fn protect_listeners(&self) {
+        let mut addresses = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        addresses.extend(self.ports.listeners());
+        self.networks.protect(addresses).await;
     }
 
     pub(crate) async fn maker(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {

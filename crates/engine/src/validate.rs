@@ -161,6 +161,9 @@ pub(crate) fn policy(policy: &Policy) -> Result<(), Problem> {
             return Err(Problem::invalid(format!("{what} {value} is outside {least} to {most}"), ""));
         }
     }
+    if let Some(network) = &policy.network {
+        crate::network::check_document(network)?;
+    }
     layers(&policy.require)?;
     layers(&policy.allow_missing).map(drop)
 }

@@ -73,6 +73,8 @@ pub enum ToGuest {
         timeout_ms: Option<u64>,
         /// What the host wants to be told of the command should it have forgotten.
         memo: Vec<u8>,
+        /// Whether what the command leaves running ends with it.
+        alone: bool,
         /// Commands that ended, of which the host has what it wanted to know. Here, so that nobody wakes up for it.
         forget: Vec<u32>,
     },
@@ -209,6 +211,8 @@ pub enum Question {
     },
     /// What is used now, of all that is counted?
     Gauge,
+    /// Show me the room's user and network namespaces, to make its way out in.
+    Namespaces,
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -286,6 +290,8 @@ pub enum Answer {
     /// To [`Question::Mount`]: something of the room's own is at that place.
     Occupied,
     Gauge(Gauge),
+    /// Beside it: the room's user namespace, then its network namespace.
+    Namespaces,
 }
 
 /// Guest to host.

@@ -172,6 +172,8 @@ impl Collector for EngineNumbers {
                 now.rooms.disk,
             ),
             ("rooms_cpu_milli", "Thousandths of a CPU that all rooms use", now.rooms.cpu_milli),
+            ("network_rooms", "Rooms that have a network", now.network_rooms),
+            ("network_connections_open", "Connections of rooms that are open", now.network_open),
         ];
         for (name, help, value) in gauges {
             let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
@@ -189,6 +191,16 @@ impl Collector for EngineNumbers {
             ("limit_memory_kills", "Processes of rooms killed for want of memory", now.limits_memory),
             ("limit_pids_denials", "Processes of rooms that were not made", now.limits_pids),
             ("limit_disk_full", "Times that a session's disk was seen to be full", now.limits_disk),
+            ("network_sent_bytes", "Bytes that rooms have sent", now.network_sent),
+            ("network_received_bytes", "Bytes that rooms have received", now.network_received),
+            ("network_connections", "Connections of rooms that were made", now.network_opened),
+            ("network_denied", "Connections and look-ups of rooms that were denied", now.network_denied),
+            ("network_failed", "Connections of rooms that could not be made", now.network_failed),
+            (
+                "network_process_restarts",
+                "Network processes that died and were replaced",
+                now.network_restarts,
+            ),
             ("journal_entries", "Entries written to journals", now.journal_entries),
             ("store_commits", "Transactions of the store", now.store_commits),
             ("store_failures", "Transactions that the store could not write", now.store_failures),

@@ -65,6 +65,8 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::mounts::list,
         crate::routes::mounts::add,
         crate::routes::mounts::remove,
+        crate::routes::network::show,
+        crate::routes::network::propose,
         crate::routes::ports::list,
         crate::routes::ports::publish,
         crate::routes::ports::unpublish,

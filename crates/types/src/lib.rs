@@ -8,6 +8,7 @@ mod files;
 mod filter;
 mod journal;
 mod layer;
+mod network;
 mod path;
 mod policy;
 mod port;
@@ -38,6 +39,10 @@ pub use files::{
 pub use filter::UploadRules;
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
+pub use network::{
+    NetworkConnection, NetworkDenial, NetworkLeftOut, NetworkProposal, NetworkTotals, NetworkVerdict,
+    NetworkView, NetworkWay,
+};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use policy::{
     AddMounts, DenialCode, MountDenial, MountKind, MountOffer, MountState, OfferedBase, OfferedMount,

@@ -51,6 +51,7 @@ impl Actor {
         self.next_command = self.next_command.wrapping_add(1);
         let started = Timestamp::now();
         plan.memo.started = Some(started);
+        self.tell_of_proxy(&mut plan.spec);
         let run = ToGuest::Run {
             command,
             spec: plan.spec,
@@ -58,6 +59,7 @@ impl Actor {
             timeout_ms: Some(plan.timeout.as_millis() as u64),
             memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
             forget: self.due_to_be_forgotten(),
+            alone: plan.alone,
         };
         let Some(room) = &self.room else { return };
         let stdin: Vec<OwnedFd> = plan.stdin.into_iter().collect();

@@ -50,6 +50,7 @@ impl Actor {
                 self.row.session.enforced = enforced;
                 self.row.session.counters.starts += 1;
                 self.mounts_stand(&mounts, actor).await;
+                Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
                 let layers = self.missing_layers();
                 self.note("session.running", actor, json!({ "missing": layers })).await;
@@ -94,6 +95,7 @@ impl Actor {
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
                 self.room = Some(adopted.room);
+                Box::pin(self.connect_network()).await;
                 self.attach_all(&adopted.commands).await;
                 let commands = adopted.commands.len();
                 self.note("session.adopted", "server", json!({ "commands": commands })).await;
@@ -180,6 +182,7 @@ impl Actor {
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        Box::pin(self.disconnect_network()).await;
         self.shared.ports.cut(&self.row.session.id);
         if let Some(clerks) = self.clerks.take() {
             clerks.end();
@@ -299,6 +302,7 @@ impl Actor {
         self.deleted = true;
         self.shared.ports.forget(&id);
         self.shared.usage.forget(&id);
+        self.shared.protect_listeners().await;
         self.shared.discard_private(&id);
         self.shared.discard_unused(layers).await;
         Ok(())

@@ -168,6 +168,7 @@ impl Actor {
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
                 self.mounts_stand(&before.session.mounts, "server").await;
+                Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
                 self.tell_services();
             }

@@ -26,5 +26,6 @@ impl Actor {
             self.apply_mounts(held, wanted).await;
         }
         self.apply_limits(held, wanted).await;
+        self.change_network(held, wanted).await;
     }
 }

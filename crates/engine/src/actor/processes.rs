@@ -209,6 +209,7 @@ impl Actor {
         let file = crate::blocking(move || make_ring(&path)).await?;
         plan.memo.process.started = workroom_types::Timestamp::now();
         let entry = Entry::new(plan.memo.process.clone(), ring);
+        self.tell_of_proxy(&mut plan.spec);
         let run = Spawn {
             command,
             output: plan.rule,

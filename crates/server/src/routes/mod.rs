@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
 pub(crate) mod mounts;
+pub(crate) mod network;
 pub(crate) mod past;
 pub(crate) mod policy;
 pub(crate) mod ports;
@@ -81,6 +82,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/ports", get(ports::list).post(ports::publish))
         .route("/v1/sessions/{id}/ports/{port}", delete(ports::unpublish))
         .route("/v1/sessions/{id}/ports/{port}/ticket", post(ports::ticket))
+        .route("/v1/sessions/{id}/network", get(network::show))
+        .route("/v1/sessions/{id}/network/proposal", get(network::propose))
         .route("/v1/sessions/{id}/services", get(services::list))
         .route("/v1/sessions/{id}/services/{name}", service())
         .route("/v1/sessions/{id}/services/{name}/start", post(services::start))
@@ -122,6 +125,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(meta::healthy))
         .route("/readyz", get(meta::ready))
         .route("/metrics", get(meta::metrics))
+        .nest("/compat/slots", crate::compat::slots::routes_for(app.clone()))
         .fallback(no_route)
         .layer(from_fn_with_state(app.clone(), gate))
         .with_state(app)
