@@ -194,3 +194,24 @@ fn where_nothing_can_hold_it_a_limit_is_advisory_and_cannot_be_required() {
         assert_eq!(refused.problem(422), "layer_missing");
     });
 }
+
+/// What looks like a layer's file system, in a directory that somebody else has filled, is a file like any other.
+#[test]
+fn nothing_is_mounted_because_of_what_is_in_a_host_directory() {
+    as_root(async |user| {
+        let dir = user.make_dir("workspace");
+        let mut image = vec![0; 4096];
+        image[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        for place in ["image", "loop", "fs/image", "fs/loop"] {
+            std::fs::create_dir_all(dir.join("fs")).expect("a directory");
+            std::fs::write(dir.join(place), &image).expect("a file");
+        }
+        for (source, listed) in [(dir.clone(), "fs\nimage\nloop\n"), (dir.join("fs"), "image\nloop\n")] {
+            let workspace = source.display().to_string();
+            let run =
+                user.command(user.program()).args(["run", "--workspace", &workspace, "--", "ls"]).output();
+            let output = run.expect("workroom run");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), listed, "{output:?}");
+        }
+    });
+}

@@ -10,8 +10,10 @@
 pub(crate) mod archives;
 pub(crate) mod clerks;
 pub(crate) mod contents;
+mod filtered;
 
 use crate::actor::Ask;
+use crate::filters::Measured;
 use crate::idempotency::intent;
 use crate::{Engine, Permit, sessions, storage};
 use clerks::{Clerks, Lent, Lost};
@@ -97,6 +99,9 @@ impl Files<'_> {
         source: &mut impl Source,
         permit: Option<&Permit>,
     ) -> Result<Written, Problem> {
+        let rules = self.upload_rules().await?;
+        self.check_upload(&rules, &new.path, |rules| rules.check_name(&filtered::plain(&new.path, new.root)))
+            .await?;
         let create = ToClerk::Create(new.clone());
         if new.append || new.if_none || new.if_match.is_some() {
             self.begin_once(&create, permit).await?;
@@ -110,7 +115,10 @@ impl Files<'_> {
             Ok((other, _)) => return Err(unexpected(other)),
             Err(lost) => return Err(clerk.explain(lost).await),
         };
-        let poured = pour(source, checked(fds, true)?).await?;
+        let poured = match pour(&mut Measured::new(source, rules, &new.path), checked(fds, true)?).await {
+            Ok(poured) => poured,
+            Err(problem) => return self.refused(&new.path, problem).await,
+        };
         let info = match clerk.ask(&ToClerk::Commit, &[]).await {
             Ok((FromClerk::Info(info), _)) => info,
             Ok((other, _)) => return Err(unexpected(other)),
@@ -135,12 +143,14 @@ impl Files<'_> {
     }
 
     pub async fn rename(&self, request: Transfer, permit: Option<&Permit>) -> Result<FileInfo, Problem> {
+        self.check_target(&request.to, request.root).await?;
         let info = self.transfer(ToClerk::Move(request.clone()), permit).await?;
         self.note("file.moved", json!({"from": shown(&request.from, request.root), "path": info.path})).await;
         Ok(info)
     }
 
     pub async fn copy(&self, request: Transfer, permit: Option<&Permit>) -> Result<FileInfo, Problem> {
+        self.check_target(&request.to, request.root).await?;
         let info = self.transfer(ToClerk::Copy(request.clone()), permit).await?;
         let from = shown(&request.from, request.root);
         self.note("file.copied", json!({"from": from, "path": info.path, "bytes": info.size})).await;
@@ -172,6 +182,7 @@ impl Files<'_> {
     }
 
     pub async fn edit(&self, request: EditFile, permit: Option<&Permit>) -> Result<Edited, Problem> {
+        self.check_target(&request.path, request.root).await?;
         let ask = ToClerk::Edit(request);
         self.begin_once(&ask, permit).await?;
         match self.ask(&ask, Repeat::Never).await? {
@@ -194,6 +205,7 @@ impl Files<'_> {
 
     pub async fn patch(&self, request: ApplyPatch, permit: Option<&Permit>) -> Result<Patched, Problem> {
         let dry_run = request.dry_run;
+        self.check_patch(&request).await?;
         let ask = ToClerk::Patch(request);
         if !dry_run {
             self.begin_once(&ask, permit).await?;
@@ -342,6 +354,7 @@ fn check_paths(request: &ToClerk) -> Result<(), Problem> {
         | ToClerk::DiskUse(FilePath { path, root })
         | ToClerk::Watch { path, root, .. }
         | ToClerk::Import { path, root, .. }
+        | ToClerk::ImportUnder { path, root, .. }
         | ToClerk::Export { path, root, .. } => (path, *root),
         ToClerk::Move(Transfer { from, to, root, .. }) | ToClerk::Copy(Transfer { from, to, root, .. }) => {
             RoomPath::parse(from, *root)?;
@@ -384,6 +397,7 @@ fn refusal(failure: Failure) -> Problem {
             | ProblemCode::LimitExceeded
             | ProblemCode::StorageUnavailable
             | ProblemCode::Internal
+            | ProblemCode::Filtered
     );
     let code = if is_about_files { failure.code } else { ProblemCode::Internal };
     Failure { code, ..failure }.into()

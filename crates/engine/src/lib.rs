@@ -18,8 +18,10 @@ mod disk;
 mod events;
 mod exec;
 mod files;
+mod filters;
 mod idempotency;
 mod layers;
+mod metrics;
 mod mounts;
 mod network;
 mod operator;
@@ -54,6 +56,7 @@ pub use config::{
 pub use files::archives::Export;
 pub use files::contents::Source;
 pub use files::{Files, Written};
+pub use metrics::Metrics;
 pub use operator::read_trusted;
 pub use policy::policy_from_toml;
 pub use ports::{Cut, PortHandle, RoomConnection};
@@ -75,7 +78,7 @@ use crate::shared::Shared;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use workroom_room::Spawner;
@@ -326,6 +329,7 @@ impl Engine {
         self.open_for_work()?;
         let shared = &self.shared;
         let handle = sessions::handle(shared, caller, id).await?;
+        let text = filters::text_of(request.command.as_deref(), request.argv.as_deref());
         let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, false)?;
         if let Some(permit) = permit {
             let key = permit.key.clone();
@@ -333,9 +337,12 @@ impl Engine {
                 let (end, memo) = sessions::ask(&handle, id, |reply| Ask::Attach { key, reply }).await?;
                 return result_of(end, memo).await;
             }
+            shared.filter_command((id, &handle.owner), caller, &text).await?;
             // Recorded before it has an effect: a repetition after a crash must not run it twice.
             shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
             plan.memo.key = Some(key);
+        } else {
+            shared.filter_command((id, &handle.owner), caller, &text).await?;
         }
         let memo = plan.memo.clone();
         let plan = Box::new(plan);
@@ -378,7 +385,9 @@ impl Engine {
         self.open_for_work()?;
         let shared = &self.shared;
         let handle = sessions::handle(shared, caller, id).await?;
+        let text = filters::text_of(request.command.as_deref(), request.argv.as_deref());
         let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, true)?;
+        shared.filter_command((id, &handle.owner), caller, &text).await?;
         if let Some(permit) = permit {
             shared.store.commit(vec![intent(permit, id)]).await.map_err(storage)?;
             plan.memo.key = Some(permit.key.clone());
@@ -477,6 +486,11 @@ impl Engine {
         data: Vec<u8>,
     ) -> Result<(), Problem> {
         let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        let owner = sessions::handle(&self.shared, caller, id).await?.owner;
+        if let Some(rules) = self.shared.upload_rules(&owner) {
+            let checked = rules.check_name(&name).and_then(|()| rules.check_size(&name, data.len() as u64));
+            self.shared.refuse_upload(id, caller, &name, checked).await?;
+        }
         blocking(move || private_files::write(&dir, &name, &data)).await
     }
 
@@ -540,40 +554,6 @@ impl Engine {
         self.shared.store.writable().await.map_err(storage)
     }
 
-    pub fn metrics(&self) -> Metrics {
-        let counts = &self.shared.metrics;
-        let store = self.shared.store.counters();
-        let network = self.shared.networks.numbers();
-        Metrics {
-            sessions_live: self.shared.admission.live(),
-            sessions_queued: self.shared.admission.queued(),
-            sessions_created: counts.sessions_created.load(Relaxed),
-            rooms_started: counts.rooms_started.load(Relaxed),
-            rooms_failed: counts.rooms_failed.load(Relaxed),
-            rooms_lost: counts.rooms_lost.load(Relaxed),
-            rooms_adopted: counts.rooms_adopted.load(Relaxed),
-            execs_started: counts.execs_started.load(Relaxed),
-            execs_running: counts.execs_running.load(Relaxed),
-            execs_timed_out: counts.execs_timed_out.load(Relaxed),
-            output_bytes: counts.output_bytes.load(Relaxed),
-            limits_memory: counts.limits_memory.load(Relaxed),
-            limits_pids: counts.limits_pids.load(Relaxed),
-            limits_disk: counts.limits_disk.load(Relaxed),
-            rooms: self.shared.usage.totals(),
-            network_rooms: network.rooms,
-            network_open: network.totals.open,
-            network_sent: network.totals.sent,
-            network_received: network.totals.received,
-            network_opened: network.totals.opened,
-            network_denied: network.totals.denied,
-            network_failed: network.totals.failed,
-            network_restarts: network.restarts,
-            journal_entries: store.entries,
-            store_commits: store.commits,
-            store_failures: store.failures,
-        }
-    }
-
     /// Stops taking work, writes what is to be written; rooms go on.
     pub async fn shut_down(&self) {
         self.shared.shutting_down.store(true, SeqCst);
@@ -628,37 +608,4 @@ async fn blocking<T: Send + 'static>(
         Ok(done) => done,
         Err(_) => Err(Problem::new(ProblemCode::ShuttingDown, "the server is on its way down", "try again")),
     }
-}
-
-/// Numbers for `/metrics`, as they are now.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Metrics {
-    pub sessions_live: u64,
-    pub sessions_queued: u64,
-    pub sessions_created: u64,
-    pub rooms_started: u64,
-    pub rooms_failed: u64,
-    pub rooms_lost: u64,
-    pub rooms_adopted: u64,
-    pub execs_started: u64,
-    pub execs_running: u64,
-    pub execs_timed_out: u64,
-    pub output_bytes: u64,
-    /// Processes killed for want of memory, processes not made, disks seen to be full.
-    pub limits_memory: u64,
-    pub limits_pids: u64,
-    pub limits_disk: u64,
-    /// What all rooms together use, as they were last looked at.
-    pub rooms: Totals,
-    pub network_rooms: u64,
-    pub network_open: u64,
-    pub network_sent: u64,
-    pub network_received: u64,
-    pub network_opened: u64,
-    pub network_denied: u64,
-    pub network_failed: u64,
-    pub network_restarts: u64,
-    pub journal_entries: u64,
-    pub store_commits: u64,
-    pub store_failures: u64,
 }

@@ -199,6 +199,14 @@ impl Networks {
         Some((one.before.clone().and(seen, proposal), one.wires.clone()))
     }
 
+    /// Bytes that a session has received and sent, if it has a network at this moment.
+    pub(crate) async fn bytes(&self, session: &str) -> Option<(u64, u64)> {
+        // Most have none, and nobody is to be asked about those.
+        lock(&self.served).get(session)?;
+        let (record, _) = self.seen(session, 0).await?;
+        Some((record.totals.received, record.totals.sent))
+    }
+
     /// Writes down what a session's network did.
     async fn record(&self, session: &str) -> Option<Record> {
         let (record, _) = self.seen(session, record::MOST_CONNECTIONS).await?;

@@ -4,9 +4,11 @@
 //! It is looked at whenever something of it is needed and read again when it has changed, so that nobody restarts
 //! anything. A file that cannot be understood changes nothing: the last good one holds, and the fault is told.
 
+mod filters;
 pub(crate) mod mounts;
 mod trusted;
 
+pub(crate) use filters::Filters;
 pub use trusted::read_trusted;
 
 use crate::{policy, validate};
@@ -31,6 +33,8 @@ pub(crate) struct OperatorFile {
     pub(crate) ceiling: Option<Ceiling>,
     /// What holds for one user instead, by owner.
     pub(crate) users: BTreeMap<String, UserRules>,
+    /// What is not to be uploaded, and commands that are not to be given.
+    pub(crate) filters: Filters,
     /// Which directories of the host rooms may have.
     pub(crate) mounts: Option<mounts::MountRules>,
 }

@@ -19,7 +19,7 @@ pub use follow::{Followed, Follower};
 
 use crate::actor::{Ask, Handle};
 use crate::idempotency::intent;
-use crate::{Engine, Permit, blocking, sessions, storage, validate};
+use crate::{Engine, Permit, blocking, filters, sessions, storage, validate};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use entry::Entry;
@@ -99,6 +99,8 @@ impl Engine {
         }
         let process_id = made.map_or_else(|| plan::new_id(ProcessKind::Process), Ok)?;
         let limits = &shared.config.processes;
+        let text = filters::text_of(request.command.as_deref(), request.argv.as_deref());
+        shared.filter_command((id, &handle.owner), caller, &text).await?;
         let plan = plan::plan(
             request,
             ProcessKind::Process,

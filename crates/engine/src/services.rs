@@ -22,7 +22,7 @@ pub use logs::LogQuery;
 
 use crate::actor::{Ask, Handle};
 use crate::idempotency::intent;
-use crate::{Engine, Permit, ProcessHandle, sessions, storage};
+use crate::{Engine, Permit, ProcessHandle, filters, sessions, storage};
 use board::{Board, Command, Slot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +47,8 @@ impl Engine {
         define::name(name)?;
         define::check(&spec, name, &self.shared)?;
         let (handle, board) = self.board(caller, id).await?;
+        let text = filters::text_of(spec.command.as_deref(), spec.argv.as_deref());
+        self.shared.filter_command((id, &handle.owner), caller, &text).await?;
         if handle.session().state == SessionState::Paused {
             // Before anything is defined that could not be started.
             room(&handle, id, caller).await?;

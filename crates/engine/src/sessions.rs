@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use workroom_store::{Change, Outcome, SessionFilter, SessionRow};
 use workroom_types::{
-    Caller, Capabilities, Counters, CreateSession, Enforced, ListSessions, Problem, ProblemCode, ResolveMode,
-    ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
+    Caller, Capabilities, Counters, CreateSession, Enforced, LayerState, ListSessions, Problem, ProblemCode,
+    ResolveMode, ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
 };
 
 /// Held by whoever makes a session under a key, until the session is recorded.
@@ -510,6 +510,9 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
                 enforced,
                 tree_kill: "label".into(),
                 freezer: if by_group { "cgroup" } else { "signals" }.into(),
+                session_disk: match shared.disks.state(&shared.state, shared.machine.is_root) {
+                    LayerState::Enforced(by) | LayerState::Partial(by) | LayerState::Missing(by) => by,
+                },
             })
         }
         Err(problem) => Err(problem),

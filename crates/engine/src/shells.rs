@@ -198,6 +198,7 @@ impl Engine {
     ) -> Result<ShellResult, Problem> {
         self.open_for_work()?;
         validate::id(shell)?;
+        let text = request.command.clone();
         let mut plan = self.run_plan(request)?;
         let found = self.found(caller, id).await?;
         let book = self.shared.shells.book(&self.shared, id).await?;
@@ -219,6 +220,7 @@ impl Engine {
             plan.mark = mark.parse().unwrap_or(0);
             return found.take_up(&line, &plan).await;
         }
+        self.shared.filter_command((id, &found.handle.owner), caller, &text).await?;
         if let Some(permit) = permit {
             // Recorded before it has an effect: a repetition after a crash must not run it twice.
             let intent = intent(permit, &plan.mark.to_string());

@@ -20,7 +20,7 @@ use crate::actor::Ask;
 use crate::idempotency::intent;
 use crate::processes::entry::Entry;
 use crate::processes::{LARGEST_PAGE, ProcessHandle, plan};
-use crate::{Engine, Permit, blocking, sessions, storage, validate};
+use crate::{Engine, Permit, blocking, filters, sessions, storage, validate};
 use models::InUse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +96,8 @@ impl Engine {
         let kind = ProcessKind::Terminal;
         let limits = &shared.config.processes;
         let request = shell(request, shared.machine.has_bash)?;
+        let text = filters::text_of(request.command.as_deref(), request.argv.as_deref());
+        shared.filter_command((id, &handle.owner), caller, &text).await?;
         let mut plan = plan::plan(request, kind, terminal_id, limits, shared.machine, &caller.name)?;
         plan.memo.process.name = name;
         if let Some(permit) = permit {

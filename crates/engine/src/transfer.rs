@@ -133,6 +133,7 @@ impl Engine {
             return self.get(caller, id).await;
         }
         let owner = sessions::acting_for(caller, None)?;
+        shared.filter_session_import(&owner)?;
         sessions::check_daily_quota(shared, &owner, 1).await?;
         let failed = |error: std::io::Error| {
             Problem::new(ProblemCode::StorageUnavailable, format!("there is no place for it: {error}"), "")

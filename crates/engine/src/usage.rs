@@ -73,8 +73,15 @@ impl Meter {
         self.last.map(|(_, point)| point)
     }
 
-    /// Takes a look at the room into the figures. `running_output`: bytes of processes that have not ended.
-    pub(crate) fn take(&mut self, gauge: Gauge, running_output: u64, at: Timestamp) -> Seen {
+    /// Takes a look at the room into the figures. `running_output`: bytes of processes that have not ended; `network`:
+    /// bytes that the session has received and sent.
+    pub(crate) fn take(
+        &mut self,
+        gauge: Gauge,
+        running_output: u64,
+        network: Option<(u64, u64)>,
+        at: Timestamp,
+    ) -> Seen {
         let before = self.last.map(|(gauge, _)| gauge).unwrap_or_default();
         let since = self.last.map(|(_, point)| at.0 - point.at.0);
         let grown =
@@ -103,8 +110,8 @@ impl Meter {
                 .map(|disk| disk.inodes.saturating_sub(disk.inodes_free))
                 .or(before_disk.map(|(_, inodes)| inodes)),
             output: self.sums.output + running_output,
-            network_received: None,
-            network_sent: None,
+            network_received: network.map(|(received, _)| received),
+            network_sent: network.map(|(_, sent)| sent),
         };
         let peak = &mut self.sums.peak;
         peak.memory = peak.memory.max(gauge.peak_memory.or(gauge.memory));
@@ -240,11 +247,13 @@ pub(crate) fn limits_of(policy: &Policy) -> UsageLimits {
 }
 
 /// Why some figures are not there.
-fn unknown(gauge: Option<&Gauge>) -> BTreeMap<String, String> {
+fn unknown(last: Option<&(Gauge, UsagePoint)>) -> BTreeMap<String, String> {
     let mut unknown = BTreeMap::new();
     let mut say = |what: &str, why: &str| unknown.insert(what.to_owned(), why.to_owned());
-    say("network", "what a room sends and receives is not counted here");
-    let Some(gauge) = gauge else { return unknown };
+    let Some((gauge, point)) = last else { return unknown };
+    if point.network_sent.is_none() {
+        say("network", "the process that counts it did not answer");
+    }
     if !gauge.by_group {
         say("memory", "no cgroup counts it: the sum of what each process holds, shared pages more than once");
         say("pids", "no cgroup counts them: processes without their threads");
@@ -277,7 +286,7 @@ pub(crate) fn told(session: &str, meter: &Meter, policy: &Policy, query: UsageQu
         hits: meter.sums.hits,
         recent,
         day,
-        unknown: unknown(meter.last.as_ref().map(|(gauge, _)| gauge)),
+        unknown: unknown(meter.last.as_ref()),
     }
 }
 
@@ -378,12 +387,12 @@ mod tests {
     fn points_are_few_however_often_somebody_looks() {
         let mut meter = Meter::default();
         for tenth in 0..100_000 {
-            meter.take(look(tenth, 0), 0, Timestamp(tenth as i64 * 100));
+            meter.take(look(tenth, 0), 0, None, Timestamp(tenth as i64 * 100));
         }
         assert_eq!(meter.recent.len(), RECENT);
         assert_eq!(meter.day.len(), 10_000 / 60 + 1);
         for minute in 0..5000 {
-            meter.take(look(0, 0), 0, Timestamp(10_000_000 + minute * MINUTE));
+            meter.take(look(0, 0), 0, None, Timestamp(10_000_000 + minute * MINUTE));
         }
         assert_eq!((meter.recent.len(), meter.day.len()), (RECENT, DAY));
     }
@@ -391,12 +400,12 @@ mod tests {
     #[test]
     fn what_rooms_that_are_gone_have_used_is_counted_on() {
         let mut meter = Meter::default();
-        meter.take(look(0, 0), 0, Timestamp(0));
-        let seen = meter.take(look(500_000, 1), 10, Timestamp(1000));
+        meter.take(look(0, 0), 0, None, Timestamp(0));
+        let seen = meter.take(look(500_000, 1), 10, Some((2, 3)), Timestamp(1000));
         assert_eq!(seen, Seen { oom_kills: 1, pids_denied: 0, cpu_milli: 500 });
         meter.room_gone();
         assert_eq!(meter.now(), None);
-        let seen = meter.take(look(250_000, 1), 0, Timestamp(5000));
+        let seen = meter.take(look(250_000, 1), 0, None, Timestamp(5000));
         assert_eq!(seen.oom_kills, 1, "a new room's count begins again");
         let now = meter.now().expect("a point");
         assert_eq!(now.cpu_ms, 750);

@@ -35,7 +35,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use workroom_proto::{Channel, FromClerk, Received, ToClerk};
 use workroom_sys::clone::clone_sibling_process;
-use workroom_types::{AGENT_ID, Deleted, Problem, ProblemCode, RoomPath};
+use workroom_types::{AGENT_ID, Deleted, Problem, ProblemCode, RoomPath, UploadRules};
 
 /// What a clerk may do to files that their modes keep `agent` out of.
 pub(crate) const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER);
@@ -216,7 +216,11 @@ fn serve(
         }
         ToClerk::Import { path, root, caps } => {
             let (base, path) = find(&path, root)?;
-            FromClerk::Imported(archive::import(&base, &path, caps, pipe(fds)?)?)
+            FromClerk::Imported(archive::import(&base, &path, caps, &UploadRules::default(), pipe(fds)?)?)
+        }
+        ToClerk::ImportUnder { path, root, caps, rules } => {
+            let (base, path) = find(&path, root)?;
+            FromClerk::Imported(archive::import(&base, &path, caps, &rules, pipe(fds)?)?)
         }
         ToClerk::Export { path, root, format } => {
             let (base, path) = find(&path, root)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use workroom_types::{
     ApplyPatch, ArchiveCaps, ArchiveFormat, Deleted, DiskUse, EditFile, Edited, FileContent, FileInfo,
     FileList, FilePath, Imported, ListFiles, MakeDirectory, Patched, Problem, ProblemCode, ReadFile,
-    SearchFiles, SearchResult, Transfer, WatchEvent,
+    SearchFiles, SearchResult, Transfer, UploadRules, WatchEvent,
 };
 
 /// Host to clerk.
@@ -54,6 +54,13 @@ pub enum ToClerk {
         path: String,
         root: bool,
         format: ArchiveFormat,
+    },
+    /// As `Import`, of files that an operator's rules are for.
+    ImportUnder {
+        path: String,
+        root: bool,
+        caps: ArchiveCaps,
+        rules: UploadRules,
     },
 }
 

@@ -112,16 +112,16 @@ impl Template {
     }
 
     /// Takes detached copies of host directories, to be attached in a room.
-    pub(crate) fn take(&self, wanted: &[(impl AsRef<Path>, bool)]) -> Result<Vec<OwnedFd>, RoomError> {
+    pub(crate) fn take(&self, wanted: &[Wanted]) -> Result<Vec<OwnedFd>, RoomError> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         self.on_the_machine(|| {
             wanted
                 .iter()
-                .map(|(path, read_only)| {
-                    let tree = open_host(path.as_ref())?;
-                    let extra = if *read_only { Attributes::READ_ONLY } else { Attributes::NONE };
+                .map(|wanted| {
+                    let tree = wanted.open()?;
+                    let extra = if wanted.is_read_only() { Attributes::READ_ONLY } else { Attributes::NONE };
                     make_private(tree.as_fd(), PLAIN.and(extra))?;
                     Ok(tree)
                 })
@@ -149,14 +149,30 @@ impl Template {
     }
 }
 
-/// A copy of a host directory that is nowhere yet. A layer, or what one holds, may be in a file system of its own.
-fn open_host(path: &Path) -> io::Result<OwnedFd> {
-    if workroom_layers::is_image(path) {
-        return workroom_layers::mount_image(path);
+/// Something of the host's that a room or a worker gets a copy of. Layers may be in file systems of their own, which the
+/// server has made. Nothing else is ever mounted because of what is in it.
+pub(crate) enum Wanted {
+    /// With whether it is read-only.
+    Directory(PathBuf, bool),
+    /// A layer's directory, to write to.
+    Layer(PathBuf),
+    /// What a layer holds, to read.
+    Files(PathBuf),
+}
+
+impl Wanted {
+    fn is_read_only(&self) -> bool {
+        matches!(self, Wanted::Directory(_, true) | Wanted::Files(_))
     }
-    match path.parent().filter(|layer| path.ends_with("fs") && workroom_layers::is_image(layer)) {
-        Some(layer) => workroom_layers::take_files(layer),
-        None => clone_tree(path),
+
+    /// A copy that is nowhere yet.
+    fn open(&self) -> io::Result<OwnedFd> {
+        match self {
+            Wanted::Layer(layer) if workroom_layers::is_image(layer) => workroom_layers::mount_image(layer),
+            Wanted::Files(layer) if workroom_layers::is_image(layer) => workroom_layers::take_files(layer),
+            Wanted::Files(layer) => clone_tree(layer.join("fs")),
+            Wanted::Directory(path, _) | Wanted::Layer(path) => clone_tree(path),
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::identity::Privilege;
 use crate::mounts::clone_tree;
 use crate::step::During;
-use crate::template::Template;
+use crate::template::{Template, Wanted};
 use rustix::fs::Mode;
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal};
 use std::io;
@@ -67,10 +67,10 @@ fn prepare(template: &Template, privilege: Privilege, needs: &Needs) -> Result<M
     if let Some(path) = &needs.makes {
         template.on_the_machine(|| make_layer_dir(path, privilege))?.during("make a layer")?;
     }
-    let held: Vec<_> = needs.reads.iter().map(|layer| layer.join("fs")).collect();
     let made = needs.makes.as_deref().or(needs.fills.as_deref());
-    let wanted: Vec<(&Path, bool)> =
-        held.iter().map(|layer| (layer.as_path(), true)).chain(made.map(|path| (path, false))).collect();
+    let held = needs.reads.iter().cloned().map(Wanted::Files);
+    let wanted: Vec<Wanted> =
+        held.chain(made.map(|path| Wanted::Directory(path.to_owned(), false))).collect();
     let taken =
         template.take(&wanted).and_then(|trees| Ok((trees, clone_tree("/skeleton").during("skeleton")?)));
     match taken {

@@ -5,6 +5,7 @@ mod capabilities;
 mod error;
 mod exec;
 mod files;
+mod filter;
 mod journal;
 mod layer;
 mod network;
@@ -35,6 +36,7 @@ pub use files::{
     PatchedFile, ReadFile, SearchFiles, SearchMatch, SearchResult, Stripped, Transfer, Uploaded,
     UploadedFiles, WatchEvent, WatchKind,
 };
+pub use filter::UploadRules;
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use network::{

@@ -67,6 +67,8 @@ pub enum ProblemCode {
     NothingListens,
     /// A directory of the host is not given to the session, and so none is; `report` says which and why.
     MountDenied,
+    /// A filter of the operator's is against it; `hint` is the operator's reason.
+    Filtered,
 }
 
 impl ProblemCode {
@@ -74,7 +76,7 @@ impl ProblemCode {
         match self {
             Self::InvalidArgument | Self::CommandNotFound | Self::CommandNotExecutable => 400,
             Self::Unauthorized => 401,
-            Self::Forbidden | Self::MountDenied => 403,
+            Self::Forbidden | Self::MountDenied | Self::Filtered => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::NotAcceptable => 406,
@@ -132,6 +134,7 @@ impl ProblemCode {
             Self::ShuttingDown => "Shutting down",
             Self::NothingListens => "Nothing listens",
             Self::MountDenied => "Mount denied",
+            Self::Filtered => "Filtered",
             Self::Internal => "Internal error",
         }
     }

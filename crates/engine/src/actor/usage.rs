@@ -17,7 +17,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use workroom_proto::{Answer, FromWorker, LayerTask, Question};
 use workroom_store::Change;
-use workroom_types::{Gauge, Layer, LayerState, SessionState, SessionUsage, Timestamp, UsageQuery};
+use workroom_types::{
+    Gauge, Layer, LayerState, NetworkMode, SessionState, SessionUsage, Timestamp, UsageQuery,
+};
 
 const OFTEN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(60);
@@ -125,7 +127,8 @@ impl Actor {
         let Ok((Answer::Gauge(gauge), _)) = self.ask(Question::Gauge).await else { return };
         let running = self.table.written();
         let meter = self.meter().await;
-        let seen = lock(&meter).take(gauge, running, Timestamp::now());
+        let network = self.network_bytes().await;
+        let seen = lock(&meter).take(gauge, running, network, Timestamp::now());
         self.shared.metrics.limits_memory.fetch_add(seen.oom_kills, Relaxed);
         self.shared.metrics.limits_pids.fetch_add(seen.pids_denied, Relaxed);
         if !std::mem::take(&mut self.looks.begins_silent) {
@@ -143,6 +146,16 @@ impl Actor {
         self.looks.pause = pause.clamp(OFTEN, SELDOM);
         // Something that was asked meanwhile may have said earlier.
         self.looks.next.get_or_insert(Instant::now() + self.looks.pause);
+    }
+
+    /// Bytes that the session has received and sent over the network.
+    async fn network_bytes(&self) -> Option<(u64, u64)> {
+        let session = &self.row.session;
+        let mode = policy::effective(&self.shared, session).network.unwrap_or_default().mode;
+        match self.shared.networks.bytes(&session.id).await {
+            Some(bytes) => Some(bytes),
+            None => (mode == NetworkMode::Off).then_some((0, 0)),
+        }
     }
 
     async fn tell_of_limits(&mut self, gauge: &Gauge, seen: usage::Seen) {

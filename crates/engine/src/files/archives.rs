@@ -69,7 +69,12 @@ impl Files<'_> {
         source: &mut impl Source,
     ) -> Result<Imported, Problem> {
         let FilePath { path, root } = request;
-        let ask = ToClerk::Import { path, root, caps };
+        let rules = self.upload_rules().await?.map(|rules| (*rules).clone());
+        let shown = path.clone();
+        let ask = match rules {
+            Some(rules) => ToClerk::ImportUnder { path, root, caps, rules },
+            None => ToClerk::Import { path, root, caps },
+        };
         let mut clerk = self.clerks(&ask).await?.lend().await?;
         let (pipe, theirs) = Inflow::new()?;
         if let Err(lost) = clerk.send(&ask, &[theirs.as_fd()]).await {
@@ -95,7 +100,7 @@ impl Files<'_> {
                 self.note("archive.imported", body).await;
                 Ok(imported)
             }
-            Ok((other, _)) => Err(unexpected(other)),
+            Ok((other, _)) => self.refused(&shown, unexpected(other)).await,
             Err(lost) => Err(clerk.explain(lost).await),
         }
     }

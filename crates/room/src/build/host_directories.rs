@@ -5,20 +5,23 @@ use crate::binds::{guard, refused};
 use crate::identity::UidRange;
 use crate::mounts::{Attributes, attach_on, in_room, set_attributes};
 use crate::step::During;
+use crate::template::Wanted;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use workroom_sys::namespace::new_user_namespace;
 use workroom_sys::place::make_place;
 use workroom_types::{ErrorCode, RoomError, RoomSpec};
 
-/// Directories of the host that a room has copies of, each with whether it is read-only: the layer first, then those
-/// below it and the workspace.
-pub(crate) fn host_paths(spec: &RoomSpec) -> Vec<(PathBuf, bool)> {
-    let layer = spec.layer.iter().map(|layer| (layer.clone(), false));
-    let lowers = spec.lowers.iter().map(|lower| (lower.join("fs"), true));
-    let workspace = spec.workspace.iter().map(|workspace| (workspace.source.clone(), workspace.read_only));
-    let mounts = spec.mounts.iter().map(|mount| (mount.source.clone(), true));
+/// Directories of the host that a room has copies of: the layer first, then those below it and the workspace.
+pub(crate) fn host_paths(spec: &RoomSpec) -> Vec<Wanted> {
+    let layer = spec.layer.iter().cloned().map(Wanted::Layer);
+    let lowers = spec.lowers.iter().cloned().map(Wanted::Files);
+    let of = |workspace: &workroom_types::Workspace| {
+        Wanted::Directory(workspace.source.clone(), workspace.read_only)
+    };
+    let workspace = spec.workspace.iter().map(of);
+    let mounts = spec.mounts.iter().map(|mount| Wanted::Directory(mount.source.clone(), true));
     layer.chain(lowers).chain(workspace).chain(mounts).collect()
 }
 

@@ -74,6 +74,7 @@ async fn take_all(
         if uploaded.files.len() == MOST {
             return Err(Problem::invalid(format!("there are more than {MOST} files"), "send an archive"));
         }
+        files.check_count(uploaded.files.len() as u64 + 1).await?;
         let path = target(&query.path, part);
         let written = match stays_below(&query.path, &path) {
             Ok(()) => {

@@ -15,13 +15,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use workroom_types::{ArchiveCaps, Imported, Problem, RoomPath, Stripped, format_bytes};
+use workroom_types::{ArchiveCaps, Imported, Problem, RoomPath, Stripped, UploadRules, format_bytes};
 
 /// Unpacks what comes from a pipe into a directory, which is made if it is not there.
 pub(crate) fn import(
     base: &Base,
     at: &RoomPath,
     caps: ArchiveCaps,
+    rules: &UploadRules,
     pipe: OwnedFd,
 ) -> Result<Imported, Problem> {
     let mut made = NewDirectories::new(base);
@@ -33,6 +34,8 @@ pub(crate) fn import(
     let taking = Taking {
         stage: Stage::new(destination, at)?,
         caps,
+        rules,
+        files: 0,
         imported: Imported { destination: at.shown(), ..Imported::default() },
     };
     let imported = if packing == Packing::Zip {
@@ -66,6 +69,9 @@ fn destination(base: &Base, at: &RoomPath, made: &mut NewDirectories<'_>) -> Res
 struct Taking<'a> {
     stage: Stage<'a>,
     caps: ArchiveCaps,
+    /// The operator's, which the server asks before everything else that comes in.
+    rules: &'a UploadRules,
+    files: u64,
     imported: Imported,
 }
 
@@ -124,6 +130,12 @@ impl Taking<'_> {
             Kind::Directory => self.stage.directory(member, &parts),
             Kind::Symlink(target) => self.stage.symlink(member, &parts, target),
             Kind::File => {
+                self.files += 1;
+                let name = parts.last().map(|name| String::from_utf8_lossy(name).into_owned());
+                let name = name.unwrap_or_default();
+                self.rules.check_count(self.files)?;
+                self.rules.check_name(&name)?;
+                self.rules.check_size(&name, member.size)?;
                 let bytes = self.imported.bytes_written.saturating_add(member.size);
                 if bytes > self.caps.bytes {
                     return Err(self.too_many_bytes());

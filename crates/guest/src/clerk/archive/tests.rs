@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use workroom_types::{ArchiveCaps, ArchiveFormat, Imported, Problem, ProblemCode};
+use workroom_types::{ArchiveCaps, ArchiveFormat, Imported, Problem, ProblemCode, UploadRules};
 
 const FORMATS: [ArchiveFormat; 4] =
     [ArchiveFormat::Tar, ArchiveFormat::TarGz, ArchiveFormat::TarZst, ArchiveFormat::Zip];
@@ -27,7 +27,7 @@ fn memory(content: &[u8]) -> File {
 }
 
 fn take_in(room: &Scratch, at: &str, archive: &[u8], caps: ArchiveCaps) -> Result<Imported, Problem> {
-    import(&room.base(), &path(at), caps, memory(archive).into())
+    import(&room.base(), &path(at), caps, &UploadRules::default(), memory(archive).into())
 }
 
 fn give_out(room: &Scratch, at: &str, format: ArchiveFormat) -> Result<(u64, Vec<u8>), Problem> {
