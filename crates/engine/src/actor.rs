@@ -71,6 +71,8 @@ pub(crate) enum Ask {
     Policy {
         reply: Reply<PolicyView>,
     },
+    /// What the operator says may have changed: the room's network is brought to what holds now.
+    NetworkAgain,
     Delete {
         actor: String,
         reply: Reply<()>,
@@ -370,7 +372,9 @@ impl Actor {
 
     // What is rare is boxed: what a task may do next is kept in its memory, for every session that has one.
     async fn on_ask(&mut self, ask: Ask) {
-        self.touch();
+        if !matches!(ask, Ask::NetworkAgain) {
+            self.touch();
+        }
         match ask {
             Ask::Act { verb, place, actor, reply } => {
                 let done = Box::pin(self.act(verb, place, &actor)).await;
@@ -391,6 +395,7 @@ impl Actor {
                     )));
                 }
             }
+            Ask::NetworkAgain => Box::pin(self.network_again()).await,
             Ask::Policy { reply } => {
                 let _ = reply.send(Ok(crate::policy::view(&self.shared, &self.row.session)));
             }

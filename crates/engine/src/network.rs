@@ -173,6 +173,11 @@ impl Networks {
         }
     }
 
+    /// Those that have a network now.
+    pub(crate) fn sessions(&self) -> Vec<String> {
+        lock(&self.served).keys().cloned().collect()
+    }
+
     pub(crate) fn numbers(&self) -> NetworkNumbers {
         let served = lock(&self.served);
         let totals = served.values().fold(*lock(&self.past), |all, one| {
