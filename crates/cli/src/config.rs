@@ -45,6 +45,8 @@ pub(crate) struct ServeDefaults {
     pub(crate) body_limit: Option<String>,
     pub(crate) private_file_limit: Option<String>,
     pub(crate) event_limit: Option<String>,
+    /// That each caller has under `/compat/slots`.
+    pub(crate) slots: Option<u64>,
     pub(crate) quotas: QuotaDefaults,
     pub(crate) exec: ServeExecDefaults,
     pub(crate) policy: PolicyDefaults,

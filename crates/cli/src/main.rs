@@ -45,11 +45,13 @@ mod service;
 mod sh;
 mod shell;
 mod show;
+mod slots;
 mod snapshot;
 mod stream;
 mod table;
 mod terminal;
 mod token;
+mod top;
 mod transfer;
 mod tree;
 mod verify;
@@ -77,6 +79,8 @@ enum Verb {
     Run(Box<run::Options>),
     /// Keep sessions: listen for requests until told to end
     Serve(serve::Options),
+    /// Serve slots to trainers that speak the slot-server API
+    Slots(Box<slots::Options>),
     /// Make a session on the server and print its id
     Create(Box<create::Options>),
     /// List the sessions, newest first
@@ -161,6 +165,8 @@ enum Verb {
     Gc(gc::Options),
     /// Show what happened, and follow what happens
     Events(events::Options),
+    /// Show what sessions use, and follow it
+    Top(top::Options),
     /// Make, list and revoke tokens
     Token(token::Options),
     /// Show, verify and add to a session's record
@@ -194,7 +200,8 @@ fn main() -> ExitCode {
     workroom_room::run_if_wirer();
     workroom_egress::process::run_if_egress();
     // A room is under way before the options are read: what they hold is then not in the spawner's memory.
-    let wants_room = ask_command_line(|_, verb| matches!(verb, b"run" | b"serve")).unwrap_or(false);
+    let wants_room =
+        ask_command_line(|_, verb| matches!(verb, b"run" | b"serve" | b"slots")).unwrap_or(false);
     let spawner = wants_room.then(Spawner::clone_first_thing);
     if ask_command_line(|_, verb| verb == b"run").unwrap_or(false) {
         return match RunAlone::try_parse_from(std::env::args_os().skip(1)) {
@@ -209,6 +216,7 @@ fn main() -> ExitCode {
     match cli.verb {
         Verb::Run(options) => run::run(*options, spawner),
         Verb::Serve(options) => serve::run(options, spawner),
+        Verb::Slots(options) => slots::run(*options, spawner),
         Verb::Create(options) => create::run(*options),
         Verb::Ls(options) => ls::run(options),
         Verb::Show(options) => show::run(options),
@@ -252,6 +260,7 @@ fn main() -> ExitCode {
         Verb::Gc(options) => gc::run(options),
         Verb::Events(options) => events::run(options),
         Verb::Token(options) => token::run(options),
+        Verb::Top(options) => top::run(options),
         Verb::Journal(options) => journal::run(options),
         Verb::Doctor(options) => doctor::run(options),
         Verb::AttackProbe { case } => attack::probe(&case),

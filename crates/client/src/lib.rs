@@ -38,6 +38,7 @@ mod sse;
 mod terminals;
 mod tokens;
 mod url;
+mod usage;
 mod websocket;
 
 pub use body::Upload;

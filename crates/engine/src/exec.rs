@@ -29,6 +29,8 @@ pub(crate) struct ExecPlan {
     pub(crate) timeout: Duration,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) memo: Memo,
+    /// Whether what it leaves running ends with it.
+    pub(crate) alone: bool,
 }
 
 /// What is kept about a command while it runs, by the guest too, for a server that comes after this one.
@@ -119,7 +121,7 @@ pub(crate) fn plan(
     let encoding = request.encoding.unwrap_or_default();
     let memo =
         Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None, quiet: false };
-    Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, memo })
+    Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, memo, alone: false })
 }
 
 /// What a caller says of a command, whatever it is run as.

@@ -14,6 +14,7 @@ mod access;
 mod actor;
 mod admission;
 mod config;
+mod disk;
 mod events;
 mod exec;
 mod files;
@@ -40,6 +41,7 @@ mod state_dir;
 mod stream;
 mod terminals;
 mod transfer;
+mod usage;
 mod validate;
 mod workers;
 
@@ -61,6 +63,7 @@ pub use processes::{
 pub use recordings::{RecordingQuery, RecordingStream};
 pub use services::LogQuery;
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
+pub use usage::Totals;
 pub use workroom_proto::NewFile;
 
 use crate::access::Access;
@@ -341,6 +344,24 @@ impl Engine {
         result_of(end, memo).await
     }
 
+    /// Runs a command and ends with it, when it ends, everything that it has left running.
+    pub async fn exec_alone(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+    ) -> Result<ExecResult, Problem> {
+        self.open_for_work()?;
+        let shared = &self.shared;
+        let handle = sessions::handle(shared, caller, id).await?;
+        let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, false)?;
+        plan.alone = true;
+        let memo = plan.memo.clone();
+        let plan = Box::new(plan);
+        let end = sessions::ask(&handle, id, |reply| Ask::Exec { plan, live: None, reply }).await?;
+        result_of(end, memo).await
+    }
+
     /// The same, as it happens. The command goes on when the receiver is dropped.
     pub async fn exec_stream(
         &self,
@@ -509,6 +530,11 @@ impl Engine {
         self.shared.capabilities.get_or_try_init(|| sessions::find_capabilities(&self.shared)).await.cloned()
     }
 
+    /// What a command gets, and the most that a caller may ask for.
+    pub fn exec_limits(&self) -> ExecDefaults {
+        self.shared.config.exec
+    }
+
     /// Whether calls can be served: the store writes and the server is not on its way down.
     pub async fn ready(&self) -> Result<(), Problem> {
         self.open_for_work()?;
@@ -531,6 +557,10 @@ impl Engine {
             execs_running: counts.execs_running.load(Relaxed),
             execs_timed_out: counts.execs_timed_out.load(Relaxed),
             output_bytes: counts.output_bytes.load(Relaxed),
+            limits_memory: counts.limits_memory.load(Relaxed),
+            limits_pids: counts.limits_pids.load(Relaxed),
+            limits_disk: counts.limits_disk.load(Relaxed),
+            rooms: self.shared.usage.totals(),
             network_rooms: network.rooms,
             network_open: network.totals.open,
             network_sent: network.totals.sent,
@@ -615,6 +645,12 @@ pub struct Metrics {
     pub execs_running: u64,
     pub execs_timed_out: u64,
     pub output_bytes: u64,
+    /// Processes killed for want of memory, processes not made, disks seen to be full.
+    pub limits_memory: u64,
+    pub limits_pids: u64,
+    pub limits_disk: u64,
+    /// What all rooms together use, as they were last looked at.
+    pub rooms: Totals,
     pub network_rooms: u64,
     pub network_open: u64,
     pub network_sent: u64,

@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::actor::{Ask, Handle};
 use crate::admission::Admission;
 use crate::config::EngineConfig;
+use crate::disk::Disks;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
@@ -15,6 +16,7 @@ use crate::shells::Shells;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use crate::terminals::Models;
+use crate::usage::UsageBook;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) operator: Operator,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
+    pub(crate) disks: Disks,
+    pub(crate) usage: UsageBook,
     pub(crate) recordings: Recordings,
     pub(crate) machine: Machine,
     pub(crate) shells: Shells,
@@ -61,6 +65,9 @@ pub(crate) struct Counts {
     pub(crate) execs_running: AtomicU64,
     pub(crate) execs_timed_out: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
+    pub(crate) limits_memory: AtomicU64,
+    pub(crate) limits_pids: AtomicU64,
+    pub(crate) limits_disk: AtomicU64,
 }
 
 impl Shared {
@@ -85,6 +92,8 @@ impl Shared {
             operator,
             inflight: Inflight::default(),
             held: Held::default(),
+            disks: Disks::default(),
+            usage: UsageBook::default(),
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
@@ -104,6 +113,12 @@ impl Shared {
 
     pub(crate) fn owner_of(&self, id: &str) -> Option<Handle> {
         self.owners().get(id).cloned()
+    }
+
+    /// Sessions that have a room.
+    pub(crate) fn live_sessions(&self) -> Vec<workroom_types::Session> {
+        let handles: Vec<Handle> = self.owners().values().cloned().collect();
+        handles.iter().map(Handle::session).filter(|session| session.state.is_live()).collect()
     }
 
     /// Whether a session is this user's; `None` where that is not known without asking the store.

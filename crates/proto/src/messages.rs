@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use workroom_types::{
-    CommandSpec, Enforced, ExitReport, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
+    CommandSpec, Enforced, ExitReport, Gauge, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
     TerminalSize,
 };
 
@@ -73,6 +73,8 @@ pub enum ToGuest {
         timeout_ms: Option<u64>,
         /// What the host wants to be told of the command should it have forgotten.
         memo: Vec<u8>,
+        /// Whether what the command leaves running ends with it.
+        alone: bool,
         /// Commands that ended, of which the host has what it wanted to know. Here, so that nobody wakes up for it.
         forget: Vec<u32>,
     },
@@ -207,6 +209,8 @@ pub enum Question {
         target: PathBuf,
         remove_place: bool,
     },
+    /// What is used now, of all that is counted?
+    Gauge,
     /// Show me the room's user and network namespaces, to make its way out in.
     Namespaces,
 }
@@ -285,6 +289,7 @@ pub enum Answer {
     },
     /// To [`Question::Mount`]: something of the room's own is at that place.
     Occupied,
+    Gauge(Gauge),
     /// Beside it: the room's user namespace, then its network namespace.
     Namespaces,
 }

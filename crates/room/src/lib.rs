@@ -30,7 +30,8 @@ mod template;
 mod wire;
 mod work;
 
-pub use durable::{bind_guest_socket, call_guest, remove_groups};
+pub use cgroup::LiveLimits;
+pub use durable::{bind_guest_socket, call_guest, change_limits, remove_groups};
 pub use host::{Room, Spawner};
 pub use identity::Privilege;
 pub use probe::{Fact, facts};

@@ -24,6 +24,8 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::policy::show,
         crate::routes::policy::replace,
         crate::routes::policy::server,
+        crate::routes::usage::of_session,
+        crate::routes::usage::list,
         crate::routes::lifecycle::start,
         crate::routes::lifecycle::stop,
         crate::routes::lifecycle::pause,

@@ -24,6 +24,7 @@ mod spec;
 mod terminals;
 mod time;
 mod token;
+mod usage;
 
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
@@ -86,3 +87,7 @@ pub use terminals::{
 };
 pub use time::Timestamp;
 pub use token::{Caller, CreateToken, NewToken, Scope, TokenInfo, TokenList, TokenScope};
+pub use usage::{
+    DiskGauge, Gauge, LimitHits, ListUsage, SessionUsage, UsageLimits, UsageList, UsagePeak, UsagePoint,
+    UsageQuery, UsageRow, UsageSort,
+};

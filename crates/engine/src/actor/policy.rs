@@ -25,6 +25,7 @@ impl Actor {
         if held.mounts != wanted.mounts {
             self.apply_mounts(held, wanted).await;
         }
+        self.apply_limits(held, wanted).await;
         self.change_network(held, wanted).await;
     }
 }

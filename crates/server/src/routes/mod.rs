@@ -25,6 +25,7 @@ pub(crate) mod terminals;
 pub(crate) mod tokens;
 pub(crate) mod transfer;
 pub(crate) mod upload;
+pub(crate) mod usage;
 pub(crate) mod watch;
 
 use crate::app::App;
@@ -45,6 +46,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}", get(sessions::show).patch(sessions::update).delete(sessions::delete))
         .route("/v1/sessions/{id}/policy", get(policy::show).put(policy::replace))
         .route("/v1/policy", get(policy::server))
+        .route("/v1/sessions/{id}/usage", get(usage::of_session))
+        .route("/v1/usage", get(usage::list))
         .route("/v1/sessions/{id}/start", post(lifecycle::start))
         .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
         .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
@@ -122,6 +125,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(meta::healthy))
         .route("/readyz", get(meta::ready))
         .route("/metrics", get(meta::metrics))
+        .nest("/compat/slots", crate::compat::slots::routes_for(app.clone()))
         .fallback(no_route)
         .layer(from_fn_with_state(app.clone(), gate))
         .with_state(app)
