@@ -3,6 +3,7 @@
 
 mod arguments;
 mod attack;
+mod batch;
 mod capture;
 mod cat;
 mod config;
@@ -25,6 +26,7 @@ mod output;
 mod patch;
 mod place;
 mod plan;
+mod pool;
 mod port;
 mod processes;
 mod progress;
@@ -120,6 +122,10 @@ enum Verb {
     Replay(Box<replay::Options>),
     /// List, publish and preview what listens in a session's room
     Port(port::Options),
+    /// Keep pools of rooms that are handed to trajectories, each as new
+    Pool(Box<pool::Options>),
+    /// Do many things at once, in any sessions
+    Batch(batch::Options),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -216,6 +222,8 @@ fn main() -> ExitCode {
         Verb::Recordings(options) => recordings::run(options),
         Verb::Replay(options) => replay::run(*options),
         Verb::Port(options) => port::run(options),
+        Verb::Pool(options) => pool::run(*options),
+        Verb::Batch(options) => batch::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),

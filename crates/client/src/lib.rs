@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod batch;
 mod body;
 mod call;
 mod connection;
@@ -23,6 +24,7 @@ mod events;
 mod exec;
 mod files;
 mod past;
+mod pools;
 mod ports;
 mod private;
 mod processes;
@@ -37,6 +39,7 @@ mod tokens;
 mod url;
 mod websocket;
 
+pub use batch::BatchStream;
 pub use body::Upload;
 pub use call::Client;
 pub use discovery::{Found, default_state_dir, discover, state_dir};
@@ -46,6 +49,7 @@ pub use error::ClientError;
 pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
+pub use pools::PoolName;
 pub use processes::{AttachOptions, Attached, AttachedInput, AttachedOutput, Attachment, OutputBytes};
 pub use recordings::ReadRecording;
 pub use services::{LogOptions, LogOutput, LogStream};

@@ -7,6 +7,7 @@ use crate::config::EngineConfig;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::pools::Pools;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
 use crate::shells::Shells;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
     pub(crate) ports: Ports,
+    pub(crate) pools: Pools,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -80,6 +82,7 @@ impl Shared {
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
+            pools: Pools::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),

@@ -7,7 +7,7 @@
 //!  idempotency.rs  doing a thing once under its key
 //!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams; download.rs: files
 //!  websocket.rs    streams that go both ways
-//!  routes/         one file per resource
+//!  routes/         one file per resource; batch.rs: one item of a batch
 //!  preview.rs      what rooms serve, under names of their own
 //!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
 //! ```
@@ -15,6 +15,7 @@
 
 mod app;
 mod auth;
+mod batch;
 mod body;
 mod call;
 mod config;
@@ -27,6 +28,7 @@ mod metrics;
 mod multipart;
 mod openapi;
 mod pieces;
+mod pool_metrics;
 mod preview;
 mod rate;
 mod reply;

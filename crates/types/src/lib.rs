@@ -1,6 +1,7 @@
 //! Specs, layers, reports and error codes: the words every other crate speaks.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod capabilities;
 mod error;
 mod exec;
@@ -8,6 +9,7 @@ mod files;
 mod journal;
 mod layer;
 mod path;
+mod pool;
 mod port;
 mod problem;
 mod process;
@@ -23,6 +25,7 @@ mod terminals;
 mod time;
 mod token;
 
+pub use batch::{BatchItem, BatchResult, BatchResults, BatchTool, SlotOf, WriteText};
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
 pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo};
@@ -35,6 +38,10 @@ pub use files::{
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
+pub use pool::{
+    AcquireSlot, ExtendLease, Lease, Pool, PoolCheck, PoolList, PoolMetrics, PoolOwner, PoolReset, PoolSeed,
+    PoolSpec, PoolSummary, ReleaseSlot, Released, Slot, SlotCounts, SlotState,
+};
 pub use port::{PortList, PreviewLink, PublishPort, PublishedPort};
 pub use problem::{Problem, ProblemCode};
 pub use process::{

@@ -49,7 +49,8 @@ impl Host {
     fn expect(&mut self, wanted: &[&str]) {
         for wanted in wanted {
             let mut told = self.next();
-            while told != *wanted && self.last.as_ref().is_some_and(|path| told == format!("modified {path}")) {
+            while told != *wanted && self.last.as_ref().is_some_and(|path| told == format!("modified {path}"))
+            {
                 told = self.next();
             }
             assert_eq!(told, *wanted);
