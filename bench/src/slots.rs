@@ -175,7 +175,8 @@ fn trajectory(http: &mut Http) -> Result<Duration, String> {
         http.ask("POST", &format!("{path}/exec"), &command.to_string())?;
         http.ask("GET", &format!("{path}/files/s{step}?encoding=text"), "")?;
         http.ask("POST", &format!("{path}/files/search"), &json!({"pattern": "two"}).to_string())?;
-        let patch = format!("--- a/f{step}\n+++ b/f{step}\n@@ -1,3 +1,3 @@\n one {step}\n-two\n+TWO\n three\n");
+        let patch =
+            format!("--- a/f{step}\n+++ b/f{step}\n@@ -1,3 +1,3 @@\n one {step}\n-two\n+TWO\n three\n");
         http.ask("POST", &format!("{path}/files/patch"), &json!({"patch": patch}).to_string())?;
     }
     call(http, "latency", "release", "trajectory")?;
@@ -291,7 +292,9 @@ fn crowd(served: &Served, slots: usize) -> Result<Value, String> {
     exec(&mut http, session_of(&lease)?, &json!({"argv": [TRUE]}))?;
     call(&mut http, "crowd", "release", "t")?;
     let one = begun.elapsed().as_secs_f64() * 1000.0;
-    say!("\n{slots} slots ready in {took:.1} s, {each:.0} KiB of memory each; a lease among them takes {one:.1} ms");
+    say!(
+        "\n{slots} slots ready in {took:.1} s, {each:.0} KiB of memory each; a lease among them takes {one:.1} ms"
+    );
     http.ask("DELETE", "/v1/pools/crowd", "")?;
     Ok(json!({"slots": slots, "seconds": took, "kib_each": each, "lease_ms": one}))
 }

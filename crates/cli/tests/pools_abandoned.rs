@@ -63,7 +63,11 @@ fn abandon(leases: usize) {
             let count = listed["sessions"].as_array().expect("a list").len();
             let shown = pool.show().await;
             let expected = shown.slots.len() + shown.summary.spares as usize + 1;
-            if count <= expected { Ok(()) } else { Err(format!("{count} sessions, and {expected} are to be")) }
+            if count <= expected {
+                Ok(())
+            } else {
+                Err(format!("{count} sessions, and {expected} are to be"))
+            }
         })
         .await;
         pool.delete().await;
@@ -100,7 +104,8 @@ async fn take(server: &Server<'_>, leases: usize, dice: &mut Dice) {
                 }
                 let lease = wish.await.expect("a slot");
                 if dice.below(3) == 0 {
-                    let command = serde_json::from_value(json!({"command": "echo x > x; sleep 1000 & sleep 1000"}));
+                    let command =
+                        serde_json::from_value(json!({"command": "echo x > x; sleep 1000 & sleep 1000"}));
                     let exec = command.expect("a command");
                     let _ = tokio::time::timeout(dice.moment(20), http.exec(&lease.session, &exec)).await;
                 }

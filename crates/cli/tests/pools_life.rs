@@ -376,3 +376,40 @@ fn a_slot_is_its_owners_and_nobodys_while_nobody_has_it() {
         assert_eq!(of_none, Vec::<String>::new());
     });
 }
+
+#[test]
+fn pools_are_worked_with_on_the_command_line() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let says = |arguments: &[&str]| {
+            let told = server.cli(arguments).output().expect("workroom");
+            assert!(told.status.success(), "{arguments:?}: {told:?}");
+            String::from_utf8(told.stdout).expect("text").trim_end().to_owned()
+        };
+        let source = server.session().await;
+        source.says("echo seed > seed").await;
+        assert_eq!(
+            says(&["pool", "set", "p", "--max", "2", "--idle", "10m", "--seed", &source.id]),
+            "p  made"
+        );
+        assert_eq!(says(&["pool", "set", "p", "--max", "3", "--min", "1", "--memory", "256M"]), "p  set");
+        let session = says(&["pool", "acquire", "p", "run 7", "--lease", "30m"]);
+        assert_eq!(says(&["pool", "acquire", "p", "run 7"]), session);
+        assert_eq!(says(&["exec", &session, "--", "pwd"]), "/workspace");
+        assert_eq!(says(&["pool", "extend", "p", "run 7", "1h"]), session);
+        let shown = says(&["pool", "show", "p"]);
+        assert!(shown.contains("run 7") && shown.contains(&session) && shown.contains("acquired"), "{shown}");
+        let listed = says(&["pool", "ls"]);
+        assert!(listed.contains("p") && listed.contains("/3"), "{listed}");
+        assert!(says(&["ls", "--pool", "p"]).contains(&session));
+        assert!(!says(&["ls"]).contains(&session));
+        let another = says(&["pool", "reset", "p", "run 7"]);
+        assert_ne!(another, session);
+        assert_eq!(says(&["pool", "release", "p", "run 7"]), "run 7  released");
+        assert_eq!(says(&["pool", "release", "p", "run 7", "--json"]), "{\"released\":false}");
+        assert_eq!(says(&["pool", "rm", "p"]), "p  deleted");
+        let none = server.cli(&["pool", "show", "p"]).output().expect("workroom");
+        assert!(String::from_utf8_lossy(&none.stderr).contains("there is no pool p"), "{none:?}");
+    });
+}

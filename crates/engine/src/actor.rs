@@ -211,7 +211,7 @@ pub(crate) enum Beginning {
     /// With a new room, which the place is for; the answer goes to whoever makes the session.
     Start { place: Place, reply: Reply<Session> },
     /// The same, with files that others have too.
-    StartOn { stack: SessionStack, place: Place, reply: Reply<Session> },
+    StartOn { stack: Box<SessionStack>, place: Place, reply: Reply<Session> },
     /// With the room that an earlier server left in this directory.
     Adopt { dir: PathBuf },
 }
@@ -263,7 +263,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     // A session that begins with a room is a new one.
     let stack = match &beginning {
         Beginning::Start { .. } => Some(SessionStack::new(&row.session.id)),
-        Beginning::StartOn { stack, .. } => Some(stack.clone()),
+        Beginning::StartOn { stack, .. } => Some(SessionStack::clone(stack)),
         Beginning::AsItIs | Beginning::Adopt { .. } => None,
     };
     let is_new = stack.is_some();

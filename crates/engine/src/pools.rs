@@ -218,6 +218,7 @@ impl Engine {
                 }
                 _ => None,
             };
+            let spec = Box::new(spec);
             let pool = ask(&keeper, name, |reply| Ask::Set { spec, seed, actor, reply }).await?;
             return Ok((pool, false));
         }
@@ -339,7 +340,7 @@ impl Engine {
         let keeper = self.keeper(caller, owner, name)?;
         ask(&keeper, name, |reply| Ask::Acquire {
             trajectory: request.trajectory,
-            wait: Duration::from_millis(wait),
+            wait: Duration::from_millis(wait).min(self.shared.config.quotas.longest_wait),
             lease_ms: lease,
             actor: caller.name.clone(),
             reply,

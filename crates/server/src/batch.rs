@@ -22,9 +22,6 @@ const USUAL_TIMEOUT: Duration = Duration::from_secs(300);
 /// A longer one is a mistake.
 const LONGEST_TIMEOUT_MS: u64 = 24 * 3600 * 1000;
 
-/// The longest id of an item, as of everything that callers name.
-const LONGEST_ID: usize = 256;
-
 /// A status and the value that goes with it.
 type Done = (u16, Value);
 
@@ -34,14 +31,6 @@ pub(crate) fn check(items: &[BatchItem], most: usize) -> Result<(), Problem> {
             format!("a batch of {} items is none of 1 to {most}", items.len()),
             "send several batches",
         ));
-    }
-    for (index, item) in items.iter().enumerate() {
-        if item.id.as_ref().is_some_and(|id| id.len() > LONGEST_ID) {
-            return Err(Problem::invalid(
-                format!("the id of item {index} is longer than {LONGEST_ID} bytes"),
-                "",
-            ));
-        }
     }
     Ok(())
 }

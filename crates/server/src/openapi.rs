@@ -157,6 +157,12 @@ impl Document {
             "description": "A token of `POST /v1/tokens`, or the first one, from the file `token` of the state directory. The unix socket needs none.",
         }});
         schema_rules::apply(&mut root["components"]["schemas"]);
+        if let Some(items) =
+            root.pointer_mut("/paths/~1v1~1batch/post/requestBody/content/application~1json/schema")
+        {
+            items["minItems"] = json!(1);
+            items["maxItems"] = json!(crate::routes::batch::MOST_ITEMS);
+        }
         Document(root)
     }
 

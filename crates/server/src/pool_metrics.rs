@@ -21,7 +21,9 @@ struct OfEnd {
     end: &'static str,
 }
 
-type One = fn(&PoolNumbers) -> u64;
+/// A name, what it means, and how it is found.
+type Number<T> = (&'static str, &'static str, fn(&PoolNumbers) -> T);
+type Times = (&'static str, &'static str, fn(&PoolNumbers) -> &Spread);
 
 pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[PoolNumbers]) -> Result<(), Error> {
     if pools.is_empty() {
@@ -41,7 +43,7 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[PoolNumbers])
             family.encode_family(&labels)?.encode_gauge(&i64::from(count))?;
         }
     }
-    let gauges: [(&str, &str, fn(&PoolNumbers) -> f64); 3] = [
+    let gauges: [Number<f64>; 3] = [
         ("pool_utilisation", "The share of slots that somebody has", |pool| pool.metrics.utilisation),
         ("pool_spares", "Rooms that are ready beside the slots", |pool| f64::from(pool.spares)),
         ("pool_waiting", "Calls that wait for a slot", |pool| f64::from(pool.waiting)),
@@ -62,7 +64,7 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[PoolNumbers])
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
     }
-    let counters: [(&str, &str, One); 3] = [
+    let counters: [Number<u64>; 3] = [
         ("pool_acquired", "Leases that began", |pool| pool.metrics.acquired),
         ("pool_refused", "Calls that got no slot in time", |pool| pool.metrics.refused),
         ("pool_failures", "Rooms that could not be made or were of no use", |pool| pool.metrics.failures),
@@ -73,7 +75,7 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[PoolNumbers])
             metric.encode_counter::<NoLabelSet, _, u64>(&value(pool), None)
         })?;
     }
-    let spreads: [(&str, &str, fn(&PoolNumbers) -> &Spread); 2] = [
+    let spreads: [Times; 2] = [
         ("pool_wait_seconds", "From a call until it has a slot", |pool| &pool.waits),
         ("pool_reset_seconds", "From a slot's release until it is as new", |pool| &pool.resets),
     ];

@@ -152,10 +152,6 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("AcquireSlot", "wait_ms", json!({"minimum": 0, "maximum": 3_600_000})),
         ("AcquireSlot", "lease_ms", up_to(30 * LONGEST_MS)),
         ("ExtendLease", "lease_ms", up_to(30 * LONGEST_MS)),
-        ("BatchItem", "id", json!({"maxLength": 256})),
-        ("BatchItem", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
-        ("BatchItem", "timeout_ms", up_to(LONGEST_MS)),
-        ("SlotOf", "pool", json!({"pattern": SNAPSHOT, "maxLength": 64})),
         ("CreateToken", "name", name),
         ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "expires_in", seconds(1)),
@@ -168,7 +164,6 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("AcquireSlot", &["trajectory"]),
         ("ReleaseSlot", &["trajectory"]),
         ("ExtendLease", &["trajectory"]),
-        ("SlotOf", &["trajectory", "owner"]),
     ];
     for (schema, fields) in foreign_fields {
         rules.extend(fields.iter().map(|field| (schema, *field, foreign.clone())));
@@ -211,6 +206,7 @@ pub(crate) fn apply(schemas: &mut Value) {
         },
     ]);
     schemas["MergeSession"]["required"] = json!(["from"]);
+    schemas["PoolSpec"]["required"] = json!(["max"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();
     let absent = json!({"type": "null"});

@@ -215,7 +215,7 @@ pub struct PoolList {
 pub struct PoolOwner {
     /// With an admin token: whose pool. Else one's own name, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 256))]
+    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 64, pattern = "^[^\\u0000]*$"))]
     pub owner: Option<String>,
 }
 

@@ -18,7 +18,7 @@ pub(super) enum Ask {
         reply: Reply<Option<PoolSeed>>,
     },
     Set {
-        spec: PoolSpec,
+        spec: Box<PoolSpec>,
         /// If it is another than before.
         seed: Option<Seed>,
         actor: String,

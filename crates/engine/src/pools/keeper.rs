@@ -106,9 +106,6 @@ impl Keeper {
             }
             self.tidy();
             self.settle().await;
-            if self.deleted {
-                return;
-            }
             let deadline = self.deadline();
             tokio::select! {
                 biased;
@@ -121,7 +118,9 @@ impl Keeper {
             }
             // What else has come meanwhile shares the commit.
             for _ in 0..MOST_TOGETHER {
-                if let Ok(made) = self.made.try_recv() {
+                if self.deleted {
+                    break;
+                } else if let Ok(made) = self.made.try_recv() {
                     self.on_made(made);
                 } else if let Ok(ask) = self.asks.try_recv() {
                     self.on_ask(ask).await;
@@ -129,18 +128,28 @@ impl Keeper {
                     break;
                 }
             }
+            if self.deleted {
+                return self.leave();
+            }
+        }
+    }
+
+    /// Rooms that come now are for nobody; those that come later find nobody to tell.
+    fn leave(mut self) {
+        self.made.close();
+        while let Ok(made) = self.made.try_recv() {
+            if let Ok(prepared) = made {
+                self.end(prepared.session);
+            }
         }
     }
 
     async fn on_ask(&mut self, ask: Ask) {
-        if self.deleted {
-            return;
-        }
         match ask {
             Ask::Show { reply } => drop(reply.send(Ok(self.show()))),
             Ask::Seed { reply } => drop(reply.send(Ok(self.pool.spec.seed.clone()))),
             Ask::Set { spec, seed, actor, reply } => {
-                let done = self.set(spec, seed, &actor).await;
+                let done = self.set(*spec, seed, &actor).await;
                 self.tidy();
                 let _ = reply.send(done.map(|()| self.show()));
             }
@@ -450,9 +459,6 @@ impl Keeper {
 
     /// Writes down what has changed, then says so to those who asked for it.
     async fn settle(&mut self) {
-        if self.deleted {
-            return;
-        }
         let mut changes: Vec<Change> = Vec::new();
         for number in &self.slots.unwritten {
             let record = self.slots.get(*number).map(|slot| &slot.record);

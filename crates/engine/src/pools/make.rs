@@ -57,7 +57,7 @@ pub(super) async fn make(shared: Arc<Shared>, pool: Arc<Definition>) -> Result<P
     ];
     shared.pools.close(&id);
     let (reply, started) = oneshot::channel();
-    let handle = spawn(&shared, row, Beginning::StartOn { stack: stack.clone(), place, reply });
+    let handle = spawn(&shared, row, Beginning::StartOn { stack: Box::new(stack.clone()), place, reply });
     // Both take a while.
     let (recorded, started) = tokio::join!(shared.store.commit(changes), started);
     let started = started.unwrap_or_else(|_| Err(Problem::no_session(&id)));

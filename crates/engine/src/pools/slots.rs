@@ -39,7 +39,9 @@ impl Slots {
         for FoundSlot { number, record } in slots {
             match (&record.session, &record.held) {
                 (None, _) => books.wanting.push_back(number),
-                (Some(_), None) => drop(books.available.insert(number)),
+                (Some(_), None) => {
+                    books.available.insert(number);
+                }
                 (Some(_), Some(_)) => {}
             }
             if let Some(held) = &record.held {
@@ -235,7 +237,9 @@ mod tests {
     fn what_goes_first_is_what_nobody_has_or_waits_in() {
         let mut slots = Slots::default();
         (0..3).for_each(|_| slots.add());
-        (0..2).for_each(|number| drop(slots.supply(format!("s{number}"), 1)));
+        for number in 0..2 {
+            slots.supply(format!("s{number}"), 1);
+        }
         slots.hold(0, held("t"));
         let long_ago = Instant::now() - std::time::Duration::from_secs(1);
         assert_eq!((slots.beyond(), slots.idle(long_ago)), (Some(2), None));

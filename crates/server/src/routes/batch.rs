@@ -17,7 +17,7 @@ use workroom_types::{BatchItem, BatchResult, BatchResults, Caller, Problem, Prob
 
 const NDJSON: &str = "application/x-ndjson";
 
-const MOST_ITEMS: usize = 1000;
+pub(crate) const MOST_ITEMS: usize = 1000;
 
 /// Items of one batch that are under way at once.
 const AT_ONCE: usize = 64;
