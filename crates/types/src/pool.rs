@@ -47,7 +47,8 @@ pub struct PoolSeed {
 pub struct PoolReset {
     /// What is looked at before a room is given to anybody.
     pub check: PoolCheck,
-    /// Rooms that are kept ready beside the slots, for those that are released; some for each sixteen slots unless told.
+    /// Rooms that are kept ready beside the slots, for those that are released; a quarter of `max`, from 2 to
+    /// 16, unless told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spares: Option<u32>,
 }

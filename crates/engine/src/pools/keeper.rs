@@ -155,6 +155,12 @@ impl Keeper {
             }
             Ask::Delete { actor, reply } => drop(reply.send(self.delete(&actor).await)),
             Ask::Acquire { trajectory, wait, lease_ms, actor, reply } => {
+                // Whoever has a session may have deleted it.
+                let lost = |session: &String| self.shared.owner_of(session).is_none();
+                let slot = self.slots.of(&trajectory).and_then(|number| self.slots.get(number));
+                if slot.is_some_and(|slot| slot.record.session.as_ref().is_some_and(lost)) {
+                    self.look_after().await;
+                }
                 if let Some(number) = self.slots.of(&trajectory) {
                     self.acquire_again(number, lease_ms, Duration::ZERO, reply);
                     return;
@@ -244,8 +250,7 @@ impl Keeper {
         self.serve();
         self.refuse();
         self.make_more();
-        let states = self.states().0;
-        self.figures.stands(states, self.stock.len() as u32, self.waiters.len() as u32);
+        self.figures.stands(self.counts(), self.stock.len() as u32, self.waiters.len() as u32);
     }
 
     fn shrink(&mut self) {
@@ -414,7 +419,7 @@ impl Keeper {
 
     /// Rooms to be ready beside the slots, as long as there are any.
     fn spares(&self) -> usize {
-        let usual = (self.pool.spec.max / 4).clamp(1, 16);
+        let usual = (self.pool.spec.max / 4).clamp(2, 16);
         let spares = self.pool.spec.reset.unwrap_or_default().spares.unwrap_or(usual);
         if self.slots.len() == 0 { 0 } else { spares as usize }
     }

@@ -3,7 +3,7 @@
 use crate::pools::record::{FoundSlot, Held, SlotRecord};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tokio::time::Instant;
-use workroom_types::Timestamp;
+use workroom_types::{SlotState, Timestamp};
 
 pub(super) struct Slot {
     pub(super) record: SlotRecord,
@@ -16,8 +16,17 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    pub(super) fn state(&self) -> SlotState {
+        match (&self.record.session, &self.record.held, &self.reason) {
+            (Some(_), Some(_), _) => SlotState::Acquired,
+            (Some(_), None, _) => SlotState::Available,
+            (None, _, None) => SlotState::Resetting,
+            (None, _, Some(_)) => SlotState::Error,
+        }
+    }
+
     pub(super) fn is_available(&self) -> bool {
-        self.record.session.is_some() && self.record.held.is_none()
+        self.state() == SlotState::Available
     }
 }
 

@@ -1,48 +1,43 @@
 //! A pool as its callers see it.
 
 use crate::pools::keeper::Keeper;
+use crate::pools::slots;
 use std::sync::atomic::Ordering::Relaxed;
 use workroom_types::{Pool, PoolSummary, Slot, SlotCounts, SlotState};
 
 impl Keeper {
-    pub(super) fn states(&self) -> (SlotCounts, Vec<Slot>) {
+    /// How many slots are in which state, as far as the pool knows: whether commands run is not looked at.
+    pub(super) fn counts(&self) -> SlotCounts {
         let mut counts = SlotCounts::default();
-        let mut slots = Vec::new();
-        for (number, slot) in self.slots.iter() {
-            let record = &slot.record;
-            let state = match (&record.session, &record.held, &slot.reason) {
-                (Some(_), Some(_), _) => SlotState::Acquired,
-                (Some(_), None, _) => SlotState::Available,
-                (None, _, None) => SlotState::Resetting,
-                (None, _, Some(_)) => SlotState::Error,
-            };
-            counts.count(state);
-            slots.push(Slot {
-                slot: number,
-                state,
-                session: record.session.clone(),
-                trajectory: record.held.as_ref().map(|held| held.trajectory.clone()),
-                lease_end: record.held.as_ref().map(|held| held.lease_end),
-                uses: record.uses,
-                reason: slot.reason.clone(),
-            });
+        self.slots.iter().for_each(|(_, slot)| counts.count(slot.state()));
+        counts
+    }
+
+    fn seen(&self, number: u32, slot: &slots::Slot) -> Slot {
+        let record = &slot.record;
+        let works = |session: &String| {
+            let of_actor = self.shared.owner_of(session).is_some_and(|it| it.working.load(Relaxed));
+            of_actor || self.shared.shells.at_work(session)
+        };
+        let state = match slot.state() {
+            SlotState::Acquired if record.session.as_ref().is_some_and(works) => SlotState::Executing,
+            state => state,
+        };
+        Slot {
+            slot: number,
+            state,
+            session: record.session.clone(),
+            trajectory: record.held.as_ref().map(|held| held.trajectory.clone()),
+            lease_end: record.held.as_ref().map(|held| held.lease_end),
+            uses: record.uses,
+            reason: slot.reason.clone(),
         }
-        (counts, slots)
     }
 
     pub(super) fn show(&self) -> Pool {
-        let (_, mut slots) = self.states();
+        let slots: Vec<Slot> = self.slots.iter().map(|(number, slot)| self.seen(number, slot)).collect();
         let mut states = SlotCounts::default();
-        for slot in &mut slots {
-            let works = |session: &String| {
-                let of_actor = self.shared.owner_of(session).is_some_and(|it| it.working.load(Relaxed));
-                of_actor || self.shared.shells.at_work(session)
-            };
-            if slot.state == SlotState::Acquired && slot.session.as_ref().is_some_and(works) {
-                slot.state = SlotState::Executing;
-            }
-            states.count(slot.state);
-        }
+        slots.iter().for_each(|slot| states.count(slot.state));
         let summary = PoolSummary {
             name: self.pool.name.clone(),
             owner: self.pool.owner.clone(),
