@@ -32,6 +32,16 @@ pub(crate) fn check(items: &[BatchItem], most: usize) -> Result<(), Problem> {
             "send several batches",
         ));
     }
+    let wrong =
+        |item: &BatchItem| item.timeout_ms.filter(|timeout| !(1..=LONGEST_TIMEOUT_MS).contains(timeout));
+    if let Some((index, timeout)) =
+        items.iter().enumerate().find_map(|(index, item)| Some((index, wrong(item)?)))
+    {
+        return Err(Problem::invalid(
+            format!("timeout_ms {timeout} of item {index} is outside 1 to {LONGEST_TIMEOUT_MS}"),
+            "",
+        ));
+    }
     Ok(())
 }
 
@@ -50,12 +60,6 @@ pub(crate) async fn perform(engine: Engine, caller: Caller, index: u32, item: Ba
 }
 
 async fn one(engine: &Engine, caller: &Caller, mut item: BatchItem) -> Result<Done, Problem> {
-    if let Some(timeout) = item.timeout_ms.filter(|timeout| !(1..=LONGEST_TIMEOUT_MS).contains(timeout)) {
-        return Err(Problem::invalid(
-            format!("timeout_ms {timeout} is outside 1 to {LONGEST_TIMEOUT_MS}"),
-            "",
-        ));
-    }
     let session = match (item.session.take(), item.slot.take()) {
         (Some(session), None) => session,
         (None, Some(slot)) => {

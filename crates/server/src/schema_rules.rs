@@ -152,6 +152,7 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("AcquireSlot", "wait_ms", json!({"minimum": 0, "maximum": 3_600_000})),
         ("AcquireSlot", "lease_ms", up_to(30 * LONGEST_MS)),
         ("ExtendLease", "lease_ms", up_to(30 * LONGEST_MS)),
+        ("BatchItem", "timeout_ms", up_to(LONGEST_MS)),
         ("CreateToken", "name", name),
         ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "expires_in", seconds(1)),

@@ -167,7 +167,8 @@ pub struct PoolMetrics {
     /// Slots that were made as new, and rooms that could not be made or were not as they should be.
     pub resets: u64,
     pub failures: u64,
-    /// Milliseconds of the last thousand waits for a slot, and of the last thousand resets.
+    /// Milliseconds of the last thousand waits, until a slot was answered; and of the last thousand resets, until a slot had
+    /// another room that can be handed out.
     pub wait_ms_p50: f64,
     pub wait_ms_p99: f64,
     pub reset_ms_p50: f64,
@@ -216,7 +217,7 @@ pub struct PoolList {
 pub struct PoolOwner {
     /// With an admin token: whose pool. Else one's own name, which is the default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 64, pattern = "^[^\\u0000]*$"))]
+    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 256, pattern = "^[^\\u0000]*$"))]
     pub owner: Option<String>,
 }
 

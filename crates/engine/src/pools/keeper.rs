@@ -49,9 +49,8 @@ pub(super) struct Keeper {
     resets: Vec<(u32, Instant, Reply<Lease>)>,
     answers: Vec<Answer>,
     entries: Vec<Change>,
-    /// Since when those waited who have a slot now, and those slots that have a room now; until that is written down.
+    /// Since when those waited who have a slot now, until that is written down.
     waited_since: Vec<Instant>,
-    reset_since: Vec<Instant>,
     asks: mpsc::Receiver<Ask>,
     made: mpsc::UnboundedReceiver<Result<Prepared, Problem>>,
     says_made: mpsc::UnboundedSender<Result<Prepared, Problem>>,
@@ -85,7 +84,6 @@ impl Keeper {
             answers: Vec::new(),
             entries: Vec::new(),
             waited_since: Vec::new(),
-            reset_since: Vec::new(),
             asks,
             made,
             says_made,
@@ -294,7 +292,10 @@ impl Keeper {
                 continue;
             }
             let Some((number, resets_since)) = self.slots.supply(session.clone(), generation) else { return };
-            self.reset_since.extend(resets_since);
+            // As of now it can be handed out; that it was is written down with whoever gets it.
+            if let Some(since) = resets_since {
+                self.figures.reset_in(since.elapsed());
+            }
             if self.slots.get(number).is_some_and(|slot| slot.record.held.is_some()) {
                 self.shared.pools.lease(&session);
             }
@@ -485,7 +486,6 @@ impl Keeper {
             }
         }
         self.waited_since.drain(..).for_each(|since| self.figures.waited(since.elapsed()));
-        self.reset_since.drain(..).for_each(|since| self.figures.reset_in(since.elapsed()));
         for answer in self.answers.drain(..) {
             match answer {
                 Answer::Lease(reply, lease) => drop(reply.send(written.clone().map(|()| lease))),
