@@ -11,6 +11,7 @@
 //!  workspace.rs a session's files over HTTP: snapshots, forks, differences, large files
 //!  processes.rs processes over HTTP and websocket.rs, the least client of that
 //!  slot_server.rs  slots over HTTP, beside a server that runs bwrap for every command
+//!  slots.rs     pools of slots over HTTP: leases, resets, many clients, a trajectory
 //!  memory.rs    many idle rooms; crowd.rs: who holds them; limits.rs: how many there can be
 //!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
 //!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
@@ -35,6 +36,7 @@ mod scale;
 mod served;
 mod sessions;
 mod slot_server;
+mod slots;
 mod websocket;
 mod workspace;
 
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Mode::Workspace { rounds } => workspace::run(&options, rounds),
         Mode::Processes { rounds } => processes::run(&options, rounds),
         Mode::SlotServer { rounds } => slot_server::run(&options, rounds),
+        Mode::Slots { rounds } => slots::run(&options, rounds),
         Mode::Idle { rooms } => memory::run(&options, rooms),
     };
     guard::clean();

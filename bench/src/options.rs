@@ -11,6 +11,7 @@ Usage: workroom-bench [--rounds N]      the table of latencies (default, 200 rou
        workroom-bench --workspace [N]   a session's files over HTTP, N rounds (default 50)
        workroom-bench --processes [N]   processes over HTTP and WebSocket, N rounds (default 200)
        workroom-bench --slot-server [N] slots as trainers call them, N rounds (default 100)
+       workroom-bench --slots [N]       pools of slots over HTTP, N rounds (default 100)
        workroom-bench --idle [N]        memory of N idle rooms (default 500)
 
   --out FILE        where the JSON goes [default: bench/results/HOST-DATE.json]
@@ -45,6 +46,7 @@ pub(crate) enum Mode {
     Workspace { rounds: usize },
     Processes { rounds: usize },
     SlotServer { rounds: usize },
+    Slots { rounds: usize },
     Idle { rooms: usize },
 }
 
@@ -80,6 +82,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
             "--slot-server" => {
                 let rounds = arguments.next_if(|next| !next.starts_with('-'));
                 options.mode = Mode::SlotServer { rounds: rounds.map_or(Ok(100), |text| count(&text))? };
+            }
+            "--slots" => {
+                let rounds = arguments.next_if(|next| !next.starts_with('-'));
+                options.mode = Mode::Slots { rounds: rounds.map_or(Ok(100), |text| count(&text))? };
             }
             "--idle" => {
                 let rooms = arguments.next_if(|next| !next.starts_with('-'));

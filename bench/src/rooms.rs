@@ -45,6 +45,7 @@ impl Rooms {
             workspace: None,
             layer: None,
             lowers: Vec::new(),
+            disk: None,
             mounts: Vec::new(),
             binds: Vec::new(),
             writes_to_host: false,

@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Only those of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// Only slots of this pool; '*' shows slots of pools too
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -61,6 +64,7 @@ async fn collect(client: &Client, options: &Options) -> Result<SessionPage, Fail
             label: options.label.clone(),
             owner: options.owner.clone(),
             group: options.group.clone(),
+            pool: options.pool.clone(),
             limit: Some(left.min(LARGEST_PAGE) as u32),
             cursor: found.next.take(),
         };

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod attack;
+mod batch;
 mod capture;
 mod cat;
 mod config;
@@ -28,6 +29,7 @@ mod patch;
 mod place;
 mod plan;
 mod policy;
+mod pool;
 mod port;
 mod processes;
 mod progress;
@@ -135,6 +137,10 @@ enum Verb {
     Port(port::Options),
     /// Show what a session's network did, and let it reach more or less
     Net(net::Options),
+    /// Keep pools of rooms that are handed to trajectories, each as new
+    Pool(Box<pool::Options>),
+    /// Do many things at once, in any sessions
+    Batch(batch::Options),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -244,6 +250,8 @@ fn main() -> ExitCode {
         Verb::Unmount(options) => mounts::unmount(options),
         Verb::Port(options) => port::run(options),
         Verb::Net(options) => net::run(options),
+        Verb::Pool(options) => pool::run(*options),
+        Verb::Batch(options) => batch::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),

@@ -68,6 +68,11 @@ impl Call {
         Call::mutating(Method::POST, path)
     }
 
+    /// Of which the server keeps no answer, and which is sent once.
+    pub(crate) fn unkeyed_post(path: impl Into<String>) -> Call {
+        Call { method: Method::POST, ..Call::get(path) }
+    }
+
     pub(crate) fn accept(mut self, accept: &'static str) -> Call {
         self.accept = accept;
         self
@@ -212,6 +217,25 @@ impl Client {
             }
             tries += 1;
         }
+    }
+
+    /// The same for a call that is not to be made twice: on a connection that the server cannot have closed meanwhile.
+    pub(crate) async fn open_once(&self, call: &Call) -> Result<Opened, ClientError> {
+        let Ready { mut sender, .. } = self.pool.fresh().await?;
+        let request = call.request(self.pool.endpoint(), self.token.as_deref())?;
+        let response = sender.send_request(request).await.map_err(|error| {
+            let (place, name, why) = (self.pool.endpoint(), call.name(), root_cause(&error));
+            ClientError::Transport(format!(
+                "the connection to {place} broke before {name} was answered: {why}; look at what is there, then ask again"
+            ))
+        })?;
+        let opened = Opened { response, sender };
+        if opened.response.status().is_success() {
+            return Ok(opened);
+        }
+        let status = opened.response.status();
+        let body = self.whole(opened, call).await.map(|answer| answer.body).unwrap_or_default();
+        Err(problem(&call.name(), status, &body))
     }
 
     /// The whole answer to a call whose body is read as it is sent. It is sent once: on a connection that the server

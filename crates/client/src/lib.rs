@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod batch;
 mod body;
 mod call;
 mod connection;
@@ -26,6 +27,7 @@ mod mounts;
 mod network;
 mod past;
 mod policy;
+mod pools;
 mod ports;
 mod private;
 mod processes;
@@ -41,6 +43,7 @@ mod url;
 mod usage;
 mod websocket;
 
+pub use batch::BatchStream;
 pub use body::Upload;
 pub use call::Client;
 pub use discovery::{Found, default_state_dir, discover, state_dir};
@@ -50,6 +53,7 @@ pub use error::ClientError;
 pub use events::EventStream;
 pub use exec::{Chunk, ExecOutput, ExecStream, with_stdin};
 pub use files::{WatchStream, WriteFile};
+pub use pools::PoolName;
 pub use processes::{AttachOptions, Attached, AttachedInput, AttachedOutput, Attachment, OutputBytes};
 pub use recordings::ReadRecording;
 pub use services::{LogOptions, LogOutput, LogStream};

@@ -34,6 +34,7 @@ use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -214,6 +215,8 @@ pub(crate) struct Handle {
     /// Whose session it is, which never changes.
     pub(crate) owner: Arc<str>,
     pub(crate) snapshot: Arc<Mutex<Session>>,
+    /// Whether a command is under way.
+    pub(crate) working: Arc<AtomicBool>,
 }
 
 impl Handle {
@@ -240,6 +243,8 @@ pub(crate) enum Beginning {
     AsItIs,
     /// With a new room, which the place is for; the answer goes to whoever makes the session.
     Start { place: Place, reply: Reply<Session> },
+    /// The same, with files that others have too.
+    StartOn { stack: Box<SessionStack>, place: Place, reply: Reply<Session> },
     /// With the room that an earlier server left in this directory.
     Adopt { dir: PathBuf },
 }
@@ -254,6 +259,7 @@ pub(crate) struct Actor {
     /// Whether its maker waits for its first room.
     being_made: bool,
     snapshot: Arc<Mutex<Session>>,
+    working: Arc<AtomicBool>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
     /// Of the room, once somebody has asked for its files.
@@ -287,19 +293,25 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     let (sender, asks) = mpsc::channel(256);
     let snapshot = Arc::new(Mutex::new(row.session.clone()));
     let owner = row.session.owner.as_str().into();
-    let handle = Handle { asks: sender, owner, snapshot: snapshot.clone() };
+    let handle = Handle { asks: sender, owner, snapshot: snapshot.clone(), working: Arc::default() };
     if let Err(there) = shared.register(&row.session.id, &handle) {
         return there;
     }
     // A session that begins with a room is a new one.
-    let is_new = matches!(beginning, Beginning::Start { .. });
+    let stack = match &beginning {
+        Beginning::Start { .. } => Some(SessionStack::new(&row.session.id)),
+        Beginning::StartOn { stack, .. } => Some(SessionStack::clone(stack)),
+        Beginning::AsItIs | Beginning::Adopt { .. } => None,
+    };
+    let is_new = stack.is_some();
     let actor = Actor {
         shared: shared.clone(),
         squashing: false,
         being_made: is_new,
-        stack: is_new.then(|| SessionStack::new(&row.session.id)),
+        stack,
         row,
         snapshot,
+        working: handle.working.clone(),
         asks,
         room: None,
         clerks: None,
@@ -328,7 +340,7 @@ impl Actor {
     async fn run(mut self, beginning: Beginning) {
         match beginning {
             Beginning::AsItIs => {}
-            Beginning::Start { place, reply } => {
+            Beginning::Start { place, reply } | Beginning::StartOn { place, reply, .. } => {
                 let started = Box::pin(self.start(Some(place), "server")).await;
                 self.being_made = false;
                 let _ = reply.send(started.map(|()| self.seen()));
@@ -555,6 +567,7 @@ impl Actor {
 
     /// What every command changes, without the rest. Whoever changes more publishes it.
     fn publish_activity(&self) {
+        self.working.store(!self.commands.is_empty(), Relaxed);
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let session = &self.row.session;
         snapshot.last_active = session.last_active;

@@ -28,6 +28,7 @@ mod operator;
 mod past;
 mod pipes;
 mod policy;
+mod pools;
 mod ports;
 mod private_files;
 mod processes;
@@ -59,6 +60,7 @@ pub use files::{Files, Written};
 pub use metrics::Metrics;
 pub use operator::read_trusted;
 pub use policy::policy_from_toml;
+pub use pools::{PoolNumbers, Spread};
 pub use ports::{Cut, PortHandle, RoomConnection};
 pub use processes::{
     Followed, Follower, LARGEST_PAGE, LONGEST_WAIT, OutputQuery, ProcessHandle, SIGNALS, Viewer,
@@ -196,6 +198,7 @@ impl Engine {
         reconcile::at_start(&shared).await?;
         ports::at_start(&shared).await?;
         shared.protect_listeners().await;
+        pools::at_start(&shared).await?;
         tokio::spawn(reconcile::run(shared.clone()));
         Ok(Engine { shared })
     }
@@ -224,6 +227,22 @@ impl Engine {
     /// can be tried again under its key.
     pub async fn withdraw(&self, permit: Permit, problem: &Problem) {
         idempotency::withdraw(&self.shared, permit, problem).await;
+    }
+
+    /// For work of many parts: it is begun once, and whoever asks again after a server's end is told that nobody knows how
+    /// far it came.
+    pub async fn begin_once(&self, permit: Option<&Permit>, what: &str) -> Result<(), Problem> {
+        self.open_for_work()?;
+        let Some(permit) = permit else { return Ok(()) };
+        if permit.resource.is_some() {
+            return Err(Problem::new(
+                ProblemCode::OutcomeUnknown,
+                "the server ended while it was at this",
+                "look at what is there, then ask again under another key",
+            ));
+        }
+        self.shared.store.commit(vec![intent(permit, what)]).await.map_err(storage)?;
+        Ok(())
     }
 
     /// The session, and whether it was made now (201) or there already under its key (200). `wait`: how long to
@@ -404,6 +423,7 @@ impl Engine {
         permit: Option<&Permit>,
     ) -> Result<JournalEntry, Problem> {
         sessions::get(&self.shared, caller, id).await?;
+        self.shared.pools.check_open(id)?;
         validate::event_kind(&event.kind)?;
         let kind = format!("caller.{}", event.kind);
         if let Some(at) = permit.and_then(|permit| permit.resource.as_deref()) {
@@ -502,6 +522,7 @@ impl Engine {
 
     async fn private_dir(&self, caller: &Caller, id: &str) -> Result<std::path::PathBuf, Problem> {
         sessions::get(&self.shared, caller, id).await?;
+        self.shared.pools.check_open(id)?;
         Ok(self.shared.state.private().join(id))
     }
 
@@ -519,6 +540,7 @@ impl Engine {
         }
         let owner = match (request.scope, &request.session) {
             (TokenScope::Session, Some(session)) => {
+                self.shared.pools.check_open(session)?;
                 Some(sessions::get(&self.shared, caller, session).await?.owner)
             }
             (TokenScope::Session, None) => {

@@ -277,6 +277,7 @@ impl Engine {
         check(&request)?;
         let shared = &self.shared;
         sessions::get(shared, caller, id).await?;
+        shared.pools.check_open(id)?;
         let _one_at_a_time = shared.maker(&format!("ports of {id}")).await;
         let there = shared.ports.find(id, request.port);
         match (there, permit.and_then(|permit| permit.resource.as_ref())) {

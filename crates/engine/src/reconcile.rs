@@ -18,6 +18,12 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Milliseconds for which the record of a deleted session is kept.
 const DELETED_KEPT_FOR: i64 = 30 * 24 * 3600 * 1000;
 
+/// The same of a slot's. Its pool forgets those before the last thousand sooner.
+const SLOT_KEPT_FOR: i64 = 24 * 3600 * 1000;
+
+/// Things that are deleted at the same time.
+const DELETED_AT_ONCE: usize = 4;
+
 /// How soon what could not be deleted is tried again.
 const TRASH_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -205,7 +211,8 @@ async fn pass(shared: &Arc<Shared>) -> Result<(), Problem> {
         }
     }
     for row in rows(shared, vec![SessionState::Deleted]).await? {
-        if row.session.last_active.0 < now.0 - DELETED_KEPT_FOR {
+        let kept_for = if row.session.pool.is_some() { SLOT_KEPT_FOR } else { DELETED_KEPT_FOR };
+        if row.session.last_active.0 < now.0 - kept_for {
             let purge = Change::PurgeSession { id: row.session.id };
             shared.store.commit(vec![purge]).await.map_err(storage)?;
         }
@@ -230,6 +237,7 @@ async fn rows(shared: &Shared, states: Vec<SessionState>) -> Result<Vec<SessionR
         states,
         label: None,
         only: None,
+        pool: Default::default(),
         before: None,
         limit: PAGE,
     };
@@ -245,16 +253,29 @@ async fn rows(shared: &Shared, states: Vec<SessionState>) -> Result<Vec<SessionR
     }
 }
 
-/// Deletes what is in the trash, one thing after the other.
+/// Deletes what is in the trash, a few things at a time: one that is large does not keep the others.
 pub(crate) async fn empty_trash(shared: Arc<Shared>) {
     loop {
         shared.trash.notified().await;
         let entries = std::fs::read_dir(shared.state.trash()).into_iter().flatten().flatten();
+        let mut paths = entries.map(|entry| entry.path()).collect::<Vec<_>>().into_iter();
         let mut failed = false;
-        for path in entries.map(|entry| entry.path()).collect::<Vec<_>>() {
-            if let Err(problem) = shared.spawners.remove(path).await {
-                tracing::warn!(%problem, "something stays in the trash for now");
-                failed = true;
+        let mut under_way = tokio::task::JoinSet::new();
+        loop {
+            while under_way.len() < DELETED_AT_ONCE
+                && let Some(path) = paths.next()
+            {
+                let shared = shared.clone();
+                under_way.spawn(async move { shared.spawners.remove(path).await });
+            }
+            match under_way.join_next().await {
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(problem))) => {
+                    tracing::warn!(%problem, "something stays in the trash for now");
+                    failed = true;
+                }
+                Some(Err(_)) => failed = true,
+                None => break,
             }
         }
         if failed {

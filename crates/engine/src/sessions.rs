@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use workroom_store::{Change, Outcome, SessionFilter, SessionRow};
+use workroom_store::{Change, InPool, Outcome, SessionFilter, SessionRow};
 use workroom_types::{
     Caller, Capabilities, Counters, CreateSession, Enforced, LayerState, ListSessions, Problem, ProblemCode,
     ResolveMode, ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
@@ -32,11 +32,15 @@ pub(crate) async fn handle(shared: &Arc<Shared>, caller: &Caller, id: &str) -> R
     if let Some(handle) = shared.owner_of(id)
         && caller.may_see(id, &handle.owner)
     {
+        shared.pools.check_open(id)?;
         return Ok(handle);
     }
     let row = shared.store.session(id).await.map_err(storage)?;
     match row {
-        Some(row) if is_visible(caller, &row) => Ok(spawn(shared, row, Beginning::AsItIs)),
+        Some(row) if is_visible(caller, &row) => {
+            shared.pools.check_open(id)?;
+            Ok(spawn(shared, row, Beginning::AsItIs))
+        }
         _ => Err(Problem::no_session(id)),
     }
 }
@@ -228,6 +232,7 @@ pub(crate) fn new_row(
         counters: Counters::default(),
         reset_count: 0,
         parent: None,
+        pool: None,
     };
     Ok(SessionRow { session, place, waiting: false })
 }
@@ -379,11 +384,11 @@ async fn finish_start(
     }
 }
 
-async fn abandon(handle: &Handle, id: &str) {
+pub(crate) async fn abandon(handle: &Handle, id: &str) {
     let _ = ask(handle, id, |reply| Ask::Abandon { reply }).await;
 }
 
-async fn unmake(shared: &Shared, id: &str) {
+pub(crate) async fn unmake(shared: &Shared, id: &str) {
     if let Err(error) = shared.store.commit(vec![Change::PurgeSession { id: id.to_owned() }]).await {
         tracing::warn!(session = id, %error, "a session that was not made stays recorded");
     }
@@ -458,8 +463,14 @@ pub(crate) async fn list(
     // What was done a moment ago is on its way to the store: it goes first. Without a store that writes, what is
     // there is still to be read.
     shared.store.commit(Vec::new()).await.ok();
+    let pool = match filter.pool.as_deref() {
+        _ if only.is_some() => InPool::AnyOrNone,
+        None => InPool::None,
+        Some("*") => InPool::AnyOrNone,
+        Some(name) => InPool::Named(name.to_owned()),
+    };
     let filter_row =
-        SessionFilter { owner, group: filter.group, states, label, only, before, limit: limit + 1 };
+        SessionFilter { owner, group: filter.group, states, label, only, pool, before, limit: limit + 1 };
     let mut rows = shared.store.sessions(&filter_row).await.map_err(storage)?;
     let more = rows.len() > limit as usize;
     rows.truncate(limit as usize);

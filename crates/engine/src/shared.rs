@@ -10,6 +10,7 @@ use crate::idempotency::Inflight;
 use crate::layers::Held;
 use crate::network::Networks;
 use crate::operator::Operator;
+use crate::pools::Pools;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
 use crate::shells::Shells;
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) host_directories: crate::mounts::tidy::HostDirectories,
     pub(crate) networks: Arc<Networks>,
+    pub(crate) pools: Pools,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -98,6 +100,7 @@ impl Shared {
             shells: Shells::default(),
             models: Arc::default(),
             host_directories: Default::default(),
+            pools: Pools::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),

@@ -84,6 +84,16 @@ pub(crate) fn terminal_name(name: &str) -> Result<(), Problem> {
     ))
 }
 
+pub(crate) fn pool_name(name: &str) -> Result<(), Problem> {
+    if is_word(name, 64) {
+        return Ok(());
+    }
+    Err(Problem::invalid(
+        format!("\"{}\" is not a pool's name", shown(name)),
+        "names are 1 to 64 letters, digits, ., _ and -, and begin with a letter or digit",
+    ))
+}
+
 fn labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
     if labels.len() > MOST_LABELS {
         return Err(Problem::invalid(format!("{} labels are more than {MOST_LABELS}", labels.len()), ""));

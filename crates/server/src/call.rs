@@ -112,6 +112,16 @@ impl Call {
         Ok((parse(&bytes)?, bytes))
     }
 
+    /// A body that is a list.
+    pub(crate) async fn json_list<T: DeserializeOwned>(
+        &mut self,
+        limit: u64,
+    ) -> Result<(Vec<T>, Bytes), Problem> {
+        check_json_type(&self.head.headers)?;
+        let bytes = self.body(limit).await?;
+        Ok((parse_any(&bytes)?, bytes))
+    }
+
     /// Where a request without a body is one that asks for nothing in particular.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(
         &mut self,
@@ -231,6 +241,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             "GET /v1/openapi.json describes the body of each route",
         ));
     }
+    parse_any(bytes)
+}
+
+fn parse_any<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         // Its words, with line and column, name fields and types of the body and nothing of ours.
         let what = if error.is_data() { "is not what this route takes" } else { "is not JSON" };

@@ -43,7 +43,7 @@ fn fingerprint(method: &Method, uri: &Uri, body: &[u8]) -> String {
 
 pub(crate) fn key_for(call: &Call, body: &[u8]) -> Result<Option<IdempotencyKey>, Problem> {
     let key = key_of(call.headers())?.map(|key| IdempotencyKey {
-        scope: call.caller.name.clone(),
+        scope: call.engine().key_scope(&call.caller, call.id()),
         key: key.to_owned(),
         fingerprint: fingerprint(&call.head.method, &call.head.uri, body),
     });

@@ -7,7 +7,7 @@
 //!  idempotency.rs  doing a thing once under its key
 //!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams; download.rs: files
 //!  websocket.rs    streams that go both ways
-//!  routes/         one file per resource
+//!  routes/         one file per resource; batch.rs: one item of a batch
 //!  compat/         APIs of others, one module for each
 //!  preview.rs      what rooms serve, under names of their own
 //!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
@@ -16,6 +16,7 @@
 
 mod app;
 mod auth;
+mod batch;
 mod body;
 mod call;
 mod compat;
@@ -29,6 +30,7 @@ mod metrics;
 mod multipart;
 mod openapi;
 mod pieces;
+mod pool_metrics;
 mod preview;
 mod rate;
 mod reply;

@@ -209,6 +209,6 @@ impl Collector for EngineNumbers {
             let metric = ConstCounter::new(value);
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
-        Ok(())
+        crate::pool_metrics::encode(&mut encoder, &self.0.pool_numbers())
     }
 }

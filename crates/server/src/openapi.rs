@@ -4,7 +4,7 @@ use crate::schema_rules;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, OpenApi, ToSchema};
-use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
+use workroom_types::{ArchiveFormat, BatchResult, ExecChunk, Problem, WatchEvent, WriteText};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -115,6 +115,15 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::archive::import,
         crate::routes::archive::export,
         crate::routes::watch::watch,
+        crate::routes::batch::batch,
+        crate::routes::pools::set,
+        crate::routes::pools::list,
+        crate::routes::pools::show,
+        crate::routes::pools::delete,
+        crate::routes::pools::acquire,
+        crate::routes::pools::release,
+        crate::routes::pools::extend,
+        crate::routes::pools::reset,
         crate::routes::tokens::create,
         crate::routes::tokens::list,
         crate::routes::tokens::revoke,
@@ -124,7 +133,7 @@ use workroom_types::{ArchiveFormat, ExecChunk, Problem, WatchEvent};
         crate::routes::meta::ready,
         crate::routes::meta::metrics,
     ),
-    components(schemas(Problem, ExecChunk, WatchEvent))
+    components(schemas(Problem, ExecChunk, WatchEvent, BatchResult, WriteText))
 )]
 struct Handlers;
 
@@ -159,6 +168,12 @@ impl Document {
             "description": "A token of `POST /v1/tokens`, or the first one, from the file `token` of the state directory. The unix socket needs none.",
         }});
         schema_rules::apply(&mut root["components"]["schemas"]);
+        if let Some(items) =
+            root.pointer_mut("/paths/~1v1~1batch/post/requestBody/content/application~1json/schema")
+        {
+            items["minItems"] = json!(1);
+            items["maxItems"] = json!(crate::routes::batch::MOST_ITEMS);
+        }
         Document(root)
     }
 
@@ -313,6 +328,21 @@ pub(crate) struct SessionPath {
         example = "20260131-120000-0a1b2c3d"
     )]
     id: String,
+}
+
+/// A pool, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct PoolPath {
+    /// The pool's name.
+    #[param(
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        min_length = 1,
+        max_length = 64,
+        example = "agents"
+    )]
+    name: String,
 }
 
 /// A process, in a session's path.

@@ -159,6 +159,17 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("Backoff", "reset_after_ms", up_to(LONGEST_MS)),
         ("Backoff", "factor", json!({"minimum": 1, "maximum": 100})),
         ("Backoff", "most_restarts", json!({"minimum": 0, "maximum": 1_000_000})),
+        ("PoolSpec", "template", json!({"enum": ["host", null]})),
+        ("PoolSpec", "min", json!({"minimum": 0, "maximum": 10_000})),
+        ("PoolSpec", "max", up_to(10_000)),
+        ("PoolSpec", "idle", seconds(1)),
+        ("PoolSeed", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
+        ("PoolSeed", "snapshot", json!({"pattern": SNAPSHOT, "maxLength": 64})),
+        ("PoolReset", "spares", json!({"minimum": 0, "maximum": 1000})),
+        ("AcquireSlot", "wait_ms", json!({"minimum": 0, "maximum": 3_600_000})),
+        ("AcquireSlot", "lease_ms", up_to(30 * LONGEST_MS)),
+        ("ExtendLease", "lease_ms", up_to(30 * LONGEST_MS)),
+        ("BatchItem", "timeout_ms", up_to(LONGEST_MS)),
         ("CreateToken", "name", name),
         ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "expires_in", seconds(1)),
@@ -168,6 +179,9 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("ResolveSession", &["owner", "group", "thread"]),
         ("Channel", &["channel_type", "platform_id", "thread_id"]),
         ("CreateToken", &["owner"]),
+        ("AcquireSlot", &["trajectory"]),
+        ("ReleaseSlot", &["trajectory"]),
+        ("ExtendLease", &["trajectory"]),
     ];
     for (schema, fields) in foreign_fields {
         rules.extend(fields.iter().map(|field| (schema, *field, foreign.clone())));
@@ -210,6 +224,7 @@ pub(crate) fn apply(schemas: &mut Value) {
         },
     ]);
     schemas["MergeSession"]["required"] = json!(["from"]);
+    schemas["PoolSpec"]["required"] = json!(["max"]);
     // A session that is found by its place has no key and no other place.
     let create = schemas["ResolveSession"]["properties"]["create"]["oneOf"][0].take();
     let absent = json!({"type": "null"});

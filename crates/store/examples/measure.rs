@@ -180,6 +180,7 @@ fn create(number: i64) -> Vec<Change> {
         counters: Counters::default(),
         reset_count: 0,
         parent: None,
+        pool: None,
     };
     let row = SessionRow { session, place: None, waiting: false };
     vec![Change::InsertSession { row }, entry(number)]

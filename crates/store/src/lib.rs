@@ -28,7 +28,7 @@ mod verify;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use layers::{SessionStack, SnapshotRow};
-pub use rows::{Change, Counters, IdempotencyRow, Outcome, SessionFilter, SessionRow, TokenRow};
+pub use rows::{Change, Counters, IdempotencyRow, InPool, Outcome, SessionFilter, SessionRow, TokenRow};
 pub use scribe::Settings;
 pub use store::Store;
 pub use verify::{Fault, Verification, verify_at};

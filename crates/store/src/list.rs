@@ -1,6 +1,6 @@
 //! The question behind every list of sessions, put so that an index answers it: newest first, page by page.
 
-use crate::rows::SessionFilter;
+use crate::rows::{InPool, SessionFilter};
 use workroom_types::SessionState;
 
 #[derive(Debug, Clone)]
@@ -47,12 +47,12 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
     let mut question = Question::default();
     // `t` is the table whose index gives the order: with a label, the labels' own, which repeats the columns
     // that are asked for. CROSS JOIN keeps SQLite from turning the two around.
-    let id = match &filter.label {
+    let (id, doc) = match &filter.label {
         None => {
             question
                 .sql
                 .push_str("SELECT t.doc, t.place, t.waiting, t.created, t.id FROM sessions t WHERE 1 = 1");
-            "t.id"
+            ("t.id", "t.doc")
         }
         Some((key, value)) => {
             question.sql.push_str(
@@ -63,7 +63,7 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
             if let Some(value) = value {
                 question.and_text("t.value", value);
             }
-            "t.session"
+            ("t.session", "s.doc")
         }
     };
     let hole = question.hole(Value::Number(gone));
@@ -76,6 +76,12 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
     }
     if let Some(group) = &filter.group {
         question.and_text("t.grp", group);
+    }
+    match &filter.pool {
+        InPool::AnyOrNone => {}
+        InPool::None => question.sql.push_str(&format!(" AND json_extract({doc}, '$.pool') IS NULL")),
+        InPool::Any => question.sql.push_str(&format!(" AND json_extract({doc}, '$.pool') IS NOT NULL")),
+        InPool::Named(pool) => question.and_text(&format!("json_extract({doc}, '$.pool')"), pool),
     }
     if !states.is_empty() {
         let holes: Vec<String> =
@@ -130,6 +136,7 @@ mod tests {
             counters: Counters::default(),
             reset_count: 0,
             parent: None,
+            pool: (number % 13 == 0).then(|| "p".to_owned()),
         };
         SessionRow { session, place: None, waiting: false }
     }
@@ -154,6 +161,9 @@ mod tests {
                 },
                 only: has(5).then(|| "s00017".into()),
                 before: has(6).then(|| (1_767_000_001_000, "s05000".into())),
+                pool: [InPool::AnyOrNone, InPool::None, InPool::Any, InPool::Named("p".into())]
+                    [(bits.count_ones() % 4) as usize]
+                    .clone(),
                 limit: 100,
             });
         }
@@ -171,6 +181,12 @@ mod tests {
             && filter.label.as_ref().is_none_or(|(key, value)| {
                 session.labels.get(key).is_some_and(|has| value.as_ref().is_none_or(|value| value == has))
             })
+            && match &filter.pool {
+                InPool::AnyOrNone => true,
+                InPool::None => session.pool.is_none(),
+                InPool::Any => session.pool.is_some(),
+                InPool::Named(name) => session.pool.as_ref() == Some(name),
+            }
             && filter.only.as_ref().is_none_or(|only| *only == session.id)
             && filter.before.as_ref().is_none_or(|(created, id)| {
                 (session.created.0, session.id.as_str()) < (*created, id.as_str())

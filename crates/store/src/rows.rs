@@ -24,9 +24,20 @@ pub struct SessionFilter {
     pub label: Option<(String, Option<String>)>,
     /// This session only.
     pub only: Option<String>,
+    pub pool: InPool,
     /// Strictly older than this creation time (ms) and id: the last row of the page before.
     pub before: Option<(i64, String)>,
     pub limit: u32,
+}
+
+/// Which sessions, by the pools that they are slots of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum InPool {
+    #[default]
+    AnyOrNone,
+    None,
+    Any,
+    Named(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 
 mod http;
 mod leaks;
+mod pool;
 mod process;
 mod scratch;
 mod server;
@@ -27,6 +28,7 @@ mod wait;
 
 pub use http::{Http, Reading, Response};
 pub use leaks::{Process, groups_of, processes};
+pub use pool::{TestLease, TestPool};
 pub use process::TestProcess;
 pub use scratch::{Scratch, unique};
 pub use server::{Server, Setup};

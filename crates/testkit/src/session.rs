@@ -14,7 +14,7 @@ pub struct TestSession {
 
 /// What was refused, and why.
 #[track_caller]
-fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
+pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
     let error = answer.expect_err("refused");
     error.problem().unwrap_or_else(|| panic!("no problem of the server: {error}")).clone()
 }

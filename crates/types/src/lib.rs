@@ -1,6 +1,7 @@
 //! Specs, layers, reports and error codes: the words every other crate speaks.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod capabilities;
 mod error;
 mod exec;
@@ -11,6 +12,7 @@ mod layer;
 mod network;
 mod path;
 mod policy;
+mod pool;
 mod port;
 mod problem;
 mod process;
@@ -27,6 +29,7 @@ mod time;
 mod token;
 mod usage;
 
+pub use batch::{BatchItem, BatchResult, BatchResults, BatchTool, SlotOf, WriteText};
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
 pub use exec::{Encoding, ExecChunk, ExecRequest, ExecResult, ProcessInfo};
@@ -51,6 +54,10 @@ pub use policy::{
 pub use policy::{
     Ceiling, MountMode, MountPolicy, MountRequest, NetworkMode, NetworkPolicy, OperatorStatus, Policy,
     PolicyView, PortRule, SecretPolicy, SecretScope, ServerPolicy,
+};
+pub use pool::{
+    AcquireSlot, ExtendLease, Lease, Pool, PoolCheck, PoolList, PoolMetrics, PoolOwner, PoolReset, PoolSeed,
+    PoolSpec, PoolSummary, ReleaseSlot, Released, Slot, SlotCounts, SlotState,
 };
 pub use port::{PortList, PreviewLink, PublishPort, PublishedPort};
 pub use problem::{Problem, ProblemCode};

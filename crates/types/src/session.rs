@@ -171,6 +171,9 @@ pub struct Session {
     /// The session that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// The pool that it is a slot of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
 }
 
 /// What a caller says about a session to be.
@@ -290,6 +293,9 @@ pub struct ListSessions {
     pub owner: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Those of the pool with this name; `*`: also those of pools. Without, those of no pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// 1 to 1000; 100 unless told.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]

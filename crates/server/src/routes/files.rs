@@ -165,7 +165,7 @@ pub(crate) async fn write(mut call: Call) -> Answer {
 }
 
 /// Permissions in octal; the bits that give a program another user are nobody's to set.
-fn mode(text: &str) -> Result<u32, Problem> {
+pub(crate) fn mode(text: &str) -> Result<u32, Problem> {
     let digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777).ok_or_else(|| {
         Problem::invalid(

@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod attach;
+pub(crate) mod batch;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod exec_stream;
@@ -13,6 +14,7 @@ pub(crate) mod mounts;
 pub(crate) mod network;
 pub(crate) mod past;
 pub(crate) mod policy;
+pub(crate) mod pools;
 pub(crate) mod ports;
 pub(crate) mod private;
 pub(crate) mod process_stream;
@@ -104,6 +106,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/lineage", get(past::lineage))
         .route("/v1/sessions/{id}/export", get(transfer::export))
         .route("/v1/sessions/import", post(transfer::import))
+        .route("/v1/pools", get(pools::list))
+        .route("/v1/pools/{name}", get(pools::show).put(pools::set).delete(pools::delete))
+        .route("/v1/pools/{name}/acquire", post(pools::acquire))
+        .route("/v1/pools/{name}/release", post(pools::release))
+        .route("/v1/pools/{name}/extend", post(pools::extend))
+        .route("/v1/pools/{name}/reset", post(pools::reset))
+        .route("/v1/batch", post(batch::batch))
         .route("/v1/gc", post(past::collect_garbage))
         .route("/v1/sessions/{id}/files", get(files::list).post(upload::upload))
         .route("/v1/sessions/{id}/files/{*path}", file())

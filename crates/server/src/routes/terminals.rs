@@ -18,7 +18,7 @@ use workroom_types::{
 };
 
 /// How long input waits for space when its caller says nothing.
-const INPUT_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const INPUT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a terminal's shell has to end by itself, in milliseconds.
 const USUAL_GRACE: u64 = 5000;
@@ -213,15 +213,16 @@ pub(crate) struct ScreenParams {
 )]
 pub(crate) async fn screen(call: Call) -> Answer {
     let params = call.query::<ScreenParams>()?;
-    if params.scrollback > 20_000 {
-        return Err(Problem::invalid(
-            format!("scrollback {} is more than is kept (20000)", params.scrollback),
-            "",
-        )
-        .into());
-    }
-    let query = ScreenQuery { scrollback: params.scrollback as usize, attributes: params.attributes };
+    let query = screen_query(&params)?;
     Ok(Reply::ok(&named(&call).await?.screen(query).await?)?.into_response())
+}
+
+pub(crate) fn screen_query(params: &ScreenParams) -> Result<ScreenQuery, Problem> {
+    if params.scrollback > 20_000 {
+        let detail = format!("scrollback {} is more than is kept (20000)", params.scrollback);
+        return Err(Problem::invalid(detail, ""));
+    }
+    Ok(ScreenQuery { scrollback: params.scrollback as usize, attributes: params.attributes })
 }
 
 /// Wait for something in a terminal

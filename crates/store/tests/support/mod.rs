@@ -72,6 +72,7 @@ pub fn session(id: &str) -> SessionRow {
         counters: Counters::default(),
         reset_count: 0,
         parent: None,
+        pool: None,
     };
     SessionRow { session, place: None, waiting: false }
 }

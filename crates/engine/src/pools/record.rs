@@ -1,0 +1,111 @@
+//! A pool as the store has it: parts of a session that never has a room, so that all of it comes and goes at once.
+//!
+//! That session holds the seed's layers too, which are thus kept for as long as there is the pool.
+
+use crate::shared::Shared;
+use crate::storage;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use workroom_store::{Change, SessionStack};
+use workroom_types::{PoolSpec, Problem, Timestamp};
+
+/// The kinds of parts: the one definition, and the slots by their numbers.
+pub(super) const POOL: &str = "pool";
+pub(super) const SLOT: &str = "slot";
+
+/// What a pool is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Definition {
+    /// The session that holds all this.
+    pub(super) session: String,
+    pub(super) owner: String,
+    pub(super) name: String,
+    pub(super) spec: PoolSpec,
+    pub(super) created: Timestamp,
+    /// Of what rooms are made: a room of an earlier one is given to nobody.
+    pub(super) generation: u64,
+    /// The seed's, the lowest first.
+    pub(super) layers: Vec<String>,
+    /// Of what is in them.
+    pub(super) digest: Option<String>,
+}
+
+/// What is known of a slot. Without a session it is to get one; with one and without a holder it is available.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct SlotRecord {
+    pub(super) session: Option<String>,
+    pub(super) generation: u64,
+    pub(super) held: Option<Held>,
+    pub(super) uses: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub(super) trajectory: String,
+    pub(super) lease_end: Timestamp,
+}
+
+pub(super) struct FoundSlot {
+    pub(super) number: u32,
+    pub(super) record: SlotRecord,
+}
+
+pub(super) struct Found {
+    pub(super) definition: Definition,
+    pub(super) slots: Vec<FoundSlot>,
+}
+
+/// What a pool's session is found by: no two pools are written alike, whatever their owners are called.
+pub(super) fn place(owner: &str, name: &str) -> String {
+    json!(["pool", owner, name]).to_string()
+}
+
+/// Writes down what a pool is, and that its layers are used.
+pub(super) fn put(definition: &Definition) -> [Change; 2] {
+    let session = &definition.session;
+    let stack = SessionStack {
+        baseline: definition.layers.clone(),
+        frozen: definition.layers.clone(),
+        ..SessionStack::new(session)
+    };
+    [
+        Change::PutPart {
+            session: session.clone(),
+            kind: POOL.into(),
+            id: "definition".into(),
+            doc: serde_json::to_value(definition).unwrap_or_default(),
+        },
+        Change::PutStack { session: session.clone(), stack },
+    ]
+}
+
+pub(super) fn put_slot(pool: &str, number: u32, slot: Option<&SlotRecord>) -> Change {
+    let (session, kind, id) = (pool.to_owned(), SLOT.to_owned(), number.to_string());
+    match slot {
+        Some(slot) => {
+            Change::PutPart { session, kind, id, doc: serde_json::to_value(slot).unwrap_or_default() }
+        }
+        None => Change::DropPart { session, kind, id },
+    }
+}
+
+pub(super) async fn read(shared: &Shared, session: &str) -> Result<Option<Found>, Problem> {
+    let definition = shared.store.parts(session, POOL).await.map_err(storage)?.into_iter().next();
+    let Some((_, doc)) = definition else { return Ok(None) };
+    let definition = match serde_json::from_value::<Definition>(doc) {
+        Ok(definition) => definition,
+        Err(error) => {
+            tracing::error!(session, %error, "a pool cannot be read");
+            return Ok(None);
+        }
+    };
+    let mut slots = Vec::new();
+    for (id, doc) in shared.store.parts(session, SLOT).await.map_err(storage)? {
+        match (id.parse(), serde_json::from_value(doc)) {
+            (Ok(number), Ok(record)) => slots.push(FoundSlot { number, record }),
+            // Its session is nobody's then, and ends.
+            _ => tracing::error!(session, id, "a slot cannot be read"),
+        }
+    }
+    Ok(Some(Found { definition, slots }))
+}
