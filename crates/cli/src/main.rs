@@ -38,6 +38,7 @@ mod reset;
 mod result;
 mod run;
 mod screen;
+mod secret;
 mod seed;
 mod serve;
 mod service;
@@ -158,6 +159,8 @@ enum Verb {
     Gc(gc::Options),
     /// Show what happened, and follow what happens
     Events(events::Options),
+    /// Set, list and remove secrets, which rooms are given by name
+    Secret(secret::Options),
     /// Make, list and revoke tokens
     Token(token::Options),
     /// Show, verify and add to a session's record
@@ -244,6 +247,7 @@ fn main() -> ExitCode {
         Verb::Import(options) => transfer::import(options),
         Verb::Gc(options) => gc::run(options),
         Verb::Events(options) => events::run(options),
+        Verb::Secret(options) => secret::run(options),
         Verb::Token(options) => token::run(options),
         Verb::Journal(options) => journal::run(options),
         Verb::Doctor(options) => doctor::run(options),

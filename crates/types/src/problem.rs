@@ -67,12 +67,17 @@ pub enum ProblemCode {
     NothingListens,
     /// A directory of the host is not given to the session, and so none is; `report` says which and why.
     MountDenied,
+    /// A secret that is named is not there.
+    SecretNotFound,
+    /// The master key cannot be had, or a secret does not open.
+    SecretsUnavailable,
 }
 
 impl ProblemCode {
     pub fn status(self) -> u16 {
         match self {
             Self::InvalidArgument | Self::CommandNotFound | Self::CommandNotExecutable => 400,
+            Self::SecretNotFound => 400,
             Self::Unauthorized => 401,
             Self::Forbidden | Self::MountDenied => 403,
             Self::NotFound => 404,
@@ -93,7 +98,7 @@ impl ProblemCode {
             Self::LimitExceeded => 429,
             Self::RoomSetup | Self::Internal => 500,
             Self::NothingListens => 502,
-            Self::StorageUnavailable | Self::ShuttingDown => 503,
+            Self::StorageUnavailable | Self::ShuttingDown | Self::SecretsUnavailable => 503,
         }
     }
 
@@ -132,6 +137,8 @@ impl ProblemCode {
             Self::ShuttingDown => "Shutting down",
             Self::NothingListens => "Nothing listens",
             Self::MountDenied => "Mount denied",
+            Self::SecretNotFound => "Secret not found",
+            Self::SecretsUnavailable => "Secrets unavailable",
             Self::Internal => "Internal error",
         }
     }

@@ -165,6 +165,7 @@ impl Actor {
                 self.row.session.enforced = enforced;
                 self.mounts_stand(&before.session.mounts, "server").await;
                 self.enter(SessionState::Running, None);
+                self.secrets_at_start().await;
                 self.tell_services();
             }
             Some(Err(problem)) => {
