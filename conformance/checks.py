@@ -51,6 +51,9 @@ def beyond_a_schema(path, body):
         return True  # Keys and patterns have grammars of their own, and a directory may not be there.
     if not isinstance(body, dict):
         return False
+    document = body if path.endswith("/policy") else body.get("policy") or (body.get("create") or {}).get("policy")
+    if isinstance(document, dict) and document.get("network"):
+        return True  # Names and ranges have grammars of their own, and modes go with some fields and not with others.
     if any(len(text.encode()) > MOST_FOREIGN >= len(text) for text in texts(body)):
         return True  # Lengths are of bytes; a schema counts characters.
     if "/services/" in path:

@@ -10,6 +10,7 @@
 //!  sessions.rs  sessions over HTTP; served.rs: servers; http.rs: the least client
 //!  workspace.rs a session's files over HTTP: snapshots, forks, differences, large files
 //!  processes.rs processes over HTTP and websocket.rs, the least client of that
+//!  slot_server.rs  slots over HTTP, beside a server that runs bwrap for every command
 //!  memory.rs    many idle rooms; crowd.rs: who holds them; limits.rs: how many there can be
 //!  machine.rs   what of this machine rooms show, for floor and bwrap to show it too
 //!  samples.rs report.rs guard.rs    percentiles; the table and the JSON; bounded in time
@@ -33,6 +34,7 @@ mod samples;
 mod scale;
 mod served;
 mod sessions;
+mod slot_server;
 mod websocket;
 mod workspace;
 
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Mode::Sessions { rounds } => sessions::run(&options, rounds),
         Mode::Workspace { rounds } => workspace::run(&options, rounds),
         Mode::Processes { rounds } => processes::run(&options, rounds),
+        Mode::SlotServer { rounds } => slot_server::run(&options, rounds),
         Mode::Idle { rooms } => memory::run(&options, rooms),
     };
     guard::clean();

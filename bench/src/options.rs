@@ -10,6 +10,7 @@ Usage: workroom-bench [--rounds N]      the table of latencies (default, 200 rou
        workroom-bench --sessions [N]    sessions over HTTP, N rounds (default 200)
        workroom-bench --workspace [N]   a session's files over HTTP, N rounds (default 50)
        workroom-bench --processes [N]   processes over HTTP and WebSocket, N rounds (default 200)
+       workroom-bench --slot-server [N] slots as trainers call them, N rounds (default 100)
        workroom-bench --idle [N]        memory of N idle rooms (default 500)
 
   --out FILE        where the JSON goes [default: bench/results/HOST-DATE.json]
@@ -43,6 +44,7 @@ pub(crate) enum Mode {
     Sessions { rounds: usize },
     Workspace { rounds: usize },
     Processes { rounds: usize },
+    SlotServer { rounds: usize },
     Idle { rooms: usize },
 }
 
@@ -74,6 +76,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Op
             "--processes" => {
                 let rounds = arguments.next_if(|next| !next.starts_with('-'));
                 options.mode = Mode::Processes { rounds: rounds.map_or(Ok(200), |text| count(&text))? };
+            }
+            "--slot-server" => {
+                let rounds = arguments.next_if(|next| !next.starts_with('-'));
+                options.mode = Mode::SlotServer { rounds: rounds.map_or(Ok(100), |text| count(&text))? };
             }
             "--idle" => {
                 let rooms = arguments.next_if(|next| !next.starts_with('-'));

@@ -6,6 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// How long a server may take to end its rooms.
+const ENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// A server with a state of its own; ended, with its rooms, when it is dropped.
 pub(crate) struct Served {
     process: Child,
@@ -43,6 +46,30 @@ impl Served {
         };
         let token = std::fs::read_to_string(file).map_err(|error| error.to_string())?.trim().to_owned();
         Ok(Served { process, address, token })
+    }
+
+    /// `workroom slots`, on a port of its choosing.
+    pub(crate) fn slots(program: &Path, data_dir: &Path, slots: usize) -> Result<Served, String> {
+        let mut process = Command::new(program)
+            .args([
+                "slots",
+                "--quiet",
+                "--listen",
+                "127.0.0.1:0",
+                "--slots",
+                &slots.to_string(),
+                "--data-dir",
+            ])
+            .arg(data_dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("the server of slots did not start: {error}"))?;
+        let mut line = String::new();
+        let mut output = BufReader::new(process.stdout.take().ok_or("the server has no stdout")?);
+        output.read_line(&mut line).map_err(|error| error.to_string())?;
+        let address = line.trim().strip_prefix("listening http://").ok_or("the server said no address")?;
+        Ok(Served { process, address: address.to_owned(), token: String::new() })
     }
 
     /// A server as people write it: HTTP in Python, bwrap for every command.
@@ -92,6 +119,14 @@ impl Drop for Served {
     fn drop(&mut self) {
         if !self.token.is_empty() {
             self.clear();
+        }
+        // One that is asked to end takes its rooms with it, if it is one that does.
+        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let deadline = std::time::Instant::now() + ENDS_WITHIN;
+        while matches!(self.process.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -47,6 +47,7 @@ const LIMITS: Limits = Limits {
     cpus_milli: Some(500),
     pids: Some(64),
     disk: 24 << 20,
+    inodes: 0,
     shm: 16 << 20,
     open_files: 256,
 };
@@ -288,6 +289,7 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         workspace: None,
         layer: None,
         lowers: Vec::new(),
+        disk: None,
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
         binds: Vec::new(),
         writes_to_host: false,

@@ -45,11 +45,14 @@ pub(crate) struct ServeDefaults {
     pub(crate) body_limit: Option<String>,
     pub(crate) private_file_limit: Option<String>,
     pub(crate) event_limit: Option<String>,
+    /// That each caller has under `/compat/slots`.
+    pub(crate) slots: Option<u64>,
     pub(crate) quotas: QuotaDefaults,
     pub(crate) exec: ServeExecDefaults,
     pub(crate) policy: PolicyDefaults,
     /// What is looked at again whenever it changes; `policy.toml` in the state directory without it.
     pub(crate) policy_file: Option<PathBuf>,
+    pub(crate) network: NetworkDefaults,
     pub(crate) recordings: RecordingDefaults,
     /// Where the master key of secrets is; `master.key` in the state directory without it.
     pub(crate) master_key: Option<MasterKeyDefaults>,
@@ -76,6 +79,16 @@ pub(crate) struct RecordingDefaults {
     pub(crate) size: Option<String>,
     pub(crate) session_size: Option<String>,
     pub(crate) count: Option<u64>,
+}
+
+/// How the network of rooms is served.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NetworkDefaults {
+    /// Whom to ask for names: addresses, with a port if it is not 53; those of the machine without it.
+    pub(crate) name_servers: Vec<String>,
+    /// Connections that a session may have open.
+    pub(crate) connections: Option<u64>,
 }
 
 /// How much of the machine sessions may take; 0 for no limit.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use workroom_types::{
-    Channel, CreateSession, MountRequest, OnExpiry, Policy, parse_bytes, parse_cpus, parse_duration,
+    Channel, CreateSession, MountRequest, NetworkPolicy, OnExpiry, Policy, parse_bytes, parse_cpus,
+    parse_duration,
 };
 
 #[derive(clap::Args)]
@@ -59,6 +60,15 @@ pub(crate) struct Options {
     /// Processes and threads
     #[arg(long, value_name = "N")]
     pids: Option<u64>,
+    /// Bytes that it may write outside its mounts (500M, 10G)
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    disk: Option<u64>,
+    /// Files and directories that it may make there
+    #[arg(long, value_name = "N")]
+    inodes: Option<u64>,
+    /// What it may reach: `off`, `open` (all public addresses), or `allow:DOMAIN,…` [default: the server's]
+    #[arg(long, value_name = "NET", value_parser = crate::net::network)]
+    net: Option<NetworkPolicy>,
     /// Refuse to start a room unless these layers hold (see `workroom doctor`)
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
     require: Vec<String>,
@@ -111,6 +121,9 @@ fn request(options: Options) -> Result<CreateSession, Failure> {
         memory: options.memory,
         cpus_milli: options.cpus,
         pids: options.pids,
+        disk: options.disk,
+        inodes: options.inodes,
+        network: options.net,
         require: named_layers("--require", options.require)?,
         allow_missing: named_layers("--allow-missing", options.allow_missing)?,
         ..Policy::default()

@@ -61,6 +61,7 @@ fn try_room() -> Result<Enforced, RoomError> {
         workspace: None,
         layer: None,
         lowers: Vec::new(),
+        disk: None,
         mounts: Vec::new(),
         binds: Vec::new(),
         writes_to_host: false,

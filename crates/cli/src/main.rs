@@ -22,6 +22,7 @@ mod lifecycle;
 mod ls;
 mod merge;
 mod mounts;
+mod net;
 mod output;
 mod patch;
 mod place;
@@ -45,11 +46,13 @@ mod service;
 mod sh;
 mod shell;
 mod show;
+mod slots;
 mod snapshot;
 mod stream;
 mod table;
 mod terminal;
 mod token;
+mod top;
 mod transfer;
 mod tree;
 mod verify;
@@ -77,6 +80,8 @@ enum Verb {
     Run(Box<run::Options>),
     /// Keep sessions: listen for requests until told to end
     Serve(serve::Options),
+    /// Serve slots to trainers that speak the slot-server API
+    Slots(Box<slots::Options>),
     /// Make a session on the server and print its id
     Create(Box<create::Options>),
     /// List the sessions, newest first
@@ -129,6 +134,8 @@ enum Verb {
     Unmount(mounts::Unmount),
     /// List, publish and preview what listens in a session's room
     Port(port::Options),
+    /// Show what a session's network did, and let it reach more or less
+    Net(net::Options),
     /// End the processes of sessions and keep their files
     Stop(lifecycle::Stop),
     /// Give stopped sessions a room again
@@ -159,6 +166,8 @@ enum Verb {
     Gc(gc::Options),
     /// Show what happened, and follow what happens
     Events(events::Options),
+    /// Show what sessions use, and follow it
+    Top(top::Options),
     /// Set, list and remove secrets, which rooms are given by name
     Secret(secret::Options),
     /// Make, list and revoke tokens
@@ -190,8 +199,12 @@ struct RunAlone {
 fn main() -> ExitCode {
     // First of all, before anything is allocated or opened: a spawner is a clean copy of this program.
     workroom_room::run_if_spawner();
+    // Nor is anything else in the memory of these two.
+    workroom_room::run_if_wirer();
+    workroom_egress::process::run_if_egress();
     // A room is under way before the options are read: what they hold is then not in the spawner's memory.
-    let wants_room = ask_command_line(|_, verb| matches!(verb, b"run" | b"serve")).unwrap_or(false);
+    let wants_room =
+        ask_command_line(|_, verb| matches!(verb, b"run" | b"serve" | b"slots")).unwrap_or(false);
     let spawner = wants_room.then(Spawner::clone_first_thing);
     if ask_command_line(|_, verb| verb == b"run").unwrap_or(false) {
         return match RunAlone::try_parse_from(std::env::args_os().skip(1)) {
@@ -206,6 +219,7 @@ fn main() -> ExitCode {
     match cli.verb {
         Verb::Run(options) => run::run(*options, spawner),
         Verb::Serve(options) => serve::run(options, spawner),
+        Verb::Slots(options) => slots::run(*options, spawner),
         Verb::Create(options) => create::run(*options),
         Verb::Ls(options) => ls::run(options),
         Verb::Show(options) => show::run(options),
@@ -232,6 +246,7 @@ fn main() -> ExitCode {
         Verb::Mount(options) => mounts::mount(options),
         Verb::Unmount(options) => mounts::unmount(options),
         Verb::Port(options) => port::run(options),
+        Verb::Net(options) => net::run(options),
         Verb::Stop(options) => lifecycle::stop(options),
         Verb::Start(options) => lifecycle::start(options),
         Verb::Pause(options) => lifecycle::pause(options),
@@ -249,6 +264,7 @@ fn main() -> ExitCode {
         Verb::Events(options) => events::run(options),
         Verb::Secret(options) => secret::run(options),
         Verb::Token(options) => token::run(options),
+        Verb::Top(options) => top::run(options),
         Verb::Journal(options) => journal::run(options),
         Verb::Doctor(options) => doctor::run(options),
         Verb::AttackProbe { case } => attack::probe(&case),

@@ -58,6 +58,7 @@ impl Plan {
             workspace,
             layer: None,
             lowers: Vec::new(),
+            disk: None,
             mounts,
             binds: Vec::new(),
             writes_to_host: false,

@@ -28,8 +28,8 @@ pub(crate) struct Options {
     /// What the room may write outside its mounts; it lives in memory [default: 1G]
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<String>,
-    /// The network
-    #[arg(long, value_name = "NET", default_value = "none", value_parser = ["none"])]
+    /// The network: `none`. A session has more: `workroom create --net`
+    #[arg(long, value_name = "NET", default_value = "none", value_parser = only_none)]
     pub(crate) net: String,
     /// Set an environment variable; the room has none of the caller's
     #[arg(long, value_name = "K=V")]
@@ -67,6 +67,16 @@ pub(crate) struct Options {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// Rooms that end with their command have no network process beside them.
+fn only_none(text: &str) -> Result<String, String> {
+    match text {
+        "none" | "off" => Ok("none".to_owned()),
+        _ => Err(format!(
+            "a room of `workroom run` has no network; make a session that has: `workroom create --net {text}`, then `workroom exec`"
+        )),
+    }
 }
 
 pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>) -> ExitCode {

@@ -4,7 +4,7 @@ use crate::EXIT_FAULT;
 use crate::config::{self, MasterKeyDefaults, ServeDefaults};
 use crate::remote::complain;
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>)
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_open_files();
     keep_cores_empty();
-    start_log(&options);
+    start_log(options.quiet, &options.log_format);
     let served = Plan::from_options(options).and_then(|plan| serve(plan, spawner));
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,7 +70,7 @@ pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>)
 }
 
 /// Every connection and every room takes descriptors.
-fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -106,16 +106,16 @@ impl Drop for CleanLog {
     }
 }
 
-fn start_log(options: &Options) {
+pub(crate) fn start_log(quiet: bool, format: &str) {
     let named = std::env::var("WORKROOM_LOG").ok().and_then(|name| name.parse::<LevelFilter>().ok());
-    let level = match (options.quiet, named) {
+    let level = match (quiet, named) {
         (true, _) => LevelFilter::WARN,
         (false, Some(level)) => level,
         (false, None) => LevelFilter::INFO,
     };
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(CleanLog::default);
     // There is none yet: this is the only place that sets one.
-    let _ = match options.log_format.as_str() {
+    let _ = match format {
         "json" => tracing::subscriber::set_global_default(log.json().finish()),
         _ => {
             let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -176,7 +176,7 @@ fn address(text: &str, expose: bool) -> Result<SocketAddr, String> {
     Ok(found)
 }
 
-fn machine_memory() -> u64 {
+pub(crate) fn machine_memory() -> u64 {
     let info = rustix::system::sysinfo();
     let (total, unit): (u64, u64) = (info.totalram, u64::from(info.mem_unit));
     total.saturating_mul(unit.max(1))
@@ -210,7 +210,10 @@ fn master_key(given: &MasterKeyDefaults) -> Result<KeySource, String> {
     }
 }
 
-fn engine_config(mut engine: EngineConfig, defaults: &ServeDefaults) -> Result<EngineConfig, String> {
+pub(crate) fn engine_config(
+    mut engine: EngineConfig,
+    defaults: &ServeDefaults,
+) -> Result<EngineConfig, String> {
     let bytes = |text: &String| parse_bytes(text);
     let time = |text: &String| parse_duration(text);
     let number = |number: &u64| Ok(*number);
@@ -259,6 +262,16 @@ fn engine_config(mut engine: EngineConfig, defaults: &ServeDefaults) -> Result<E
     let count = |number: &u64| usize::try_from(*number).map_err(|error| error.to_string());
     set("recordings.count", &mut recordings.count, given.count.as_ref(), count)?;
 
+    let (network, given) = (&mut engine.network, &defaults.network);
+    for text in &given.name_servers {
+        let server = text.parse().or_else(|_| text.parse().map(|address: IpAddr| (address, 53).into()));
+        network.name_servers.push(server.map_err(|_| {
+            format!("the configuration's serve.network.name_servers has \"{text}\", which is no address; write it like 192.0.2.53 or [2001:db8::53]:5353")
+        })?);
+    }
+    let some = |number: &u64| usize::try_from(*number).map(Some).map_err(|error| error.to_string());
+    set("network.connections", &mut network.connections, given.connections.as_ref(), some)?;
+
     let (policy, given) = (&mut engine.policy, &defaults.policy);
     set("policy.memory", &mut policy.memory, given.memory.as_ref(), |text| parse_bytes(text).map(Some))?;
     set("policy.cpus", &mut policy.cpus_milli, given.cpus.as_ref(), |text| parse_cpus(text).map(Some))?;
@@ -291,6 +304,8 @@ fn server_config(defaults: &ServeDefaults, host_names: Vec<String>) -> Result<Se
     set("body_limit", &mut server.body.json, defaults.body_limit.as_ref(), bytes)?;
     set("private_file_limit", &mut server.body.private_file, defaults.private_file_limit.as_ref(), bytes)?;
     set("event_limit", &mut server.body.event, defaults.event_limit.as_ref(), bytes)?;
+    let count = |number: &u64| usize::try_from(*number).map_err(|error| error.to_string());
+    set("slots", &mut server.slots, defaults.slots.as_ref(), count)?;
     set("rate_limit", &mut server.rate.per_second, defaults.rate_limit.as_ref(), number)?;
     // Two seconds' worth, unless told.
     server.rate.burst = server.rate.per_second.saturating_mul(2);
@@ -318,6 +333,7 @@ fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), 
         let socket = Socket::bind(&plan.socket)?;
         let mut signals = Signals::new()?;
         let engine = Engine::open(plan.engine, spawner).await.map_err(|problem| problem.to_string())?;
+        engine.protect(addresses.clone()).await;
         announce(&addresses, &plan.socket, &state.join("token"));
         let listeners = Listeners { tcp, unix: vec![socket.listener()?] };
         workroom_server::run(plan.server, engine.clone(), listeners, async {
@@ -341,7 +357,7 @@ fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), 
     served
 }
 
-async fn listen_tcp(
+pub(crate) async fn listen_tcp(
     addresses: &[SocketAddr],
 ) -> Result<(Vec<tokio::net::TcpListener>, Vec<SocketAddr>), String> {
     let mut listeners = Vec::new();
@@ -432,13 +448,13 @@ fn announce(addresses: &[SocketAddr], socket: &Path, token: &Path) {
 }
 
 /// What asks a server to end.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, String> {
+    pub(crate) fn new() -> Result<Signals, String> {
         let listen = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
         Ok(Signals {
             terminate: listen(SignalKind::terminate())?,
@@ -446,7 +462,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

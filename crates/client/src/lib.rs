@@ -23,6 +23,7 @@ mod events;
 mod exec;
 mod files;
 mod mounts;
+mod network;
 mod past;
 mod policy;
 mod ports;
@@ -38,6 +39,7 @@ mod sse;
 mod terminals;
 mod tokens;
 mod url;
+mod usage;
 mod websocket;
 
 pub use body::Upload;

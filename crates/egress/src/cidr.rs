@@ -48,6 +48,11 @@ impl Cidr {
         self.prefix
     }
 
+    /// The address, if it has only one.
+    pub fn only(&self) -> Option<IpAddr> {
+        (self.prefix == longest(self.network)).then_some(self.network)
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         longest(address) == longest(self.network) && cut(address, self.prefix) == self.network

@@ -75,7 +75,7 @@ async fn connect_judged(
         Host::Address(address) => vec![*address],
         Host::Name(name) => session.resolver.addresses(name).await?,
     };
-    let judged = judge_all(rules, permit, target, &addresses)?;
+    let judged = judge_all(session, rules, permit, target, &addresses)?;
     let several = judged.len() > 1;
     let mut trouble = None;
     for address in judged {
@@ -97,6 +97,7 @@ async fn connect_judged(
 
 /// The addresses that may be dialled. If there are none, why the first may not.
 pub(crate) fn judge_all(
+    session: &SessionNet,
     rules: &Rules,
     permit: &Permit,
     target: &Target,
@@ -105,8 +106,9 @@ pub(crate) fn judge_all(
     let mut first = None;
     let mut judged = Vec::new();
     for &address in addresses {
-        let verdict =
-            rules.judge_address(permit, target, address).and_then(|_| judge_own(rules, target, address));
+        let verdict = judge_server(session, target, address)
+            .and_then(|()| rules.judge_address(permit, target, address))
+            .and_then(|_| judge_own(rules, target, address));
         match verdict {
             Ok(()) => judged.push(address),
             Err(denial) => drop(first.get_or_insert(denial)),
@@ -116,6 +118,15 @@ pub(crate) fn judge_all(
         Some(denial) if judged.is_empty() => Err(denial),
         _ => Ok(judged),
     }
+}
+
+/// What the server itself listens on is nobody's to reach, whatever a policy says.
+fn judge_server(session: &SessionNet, target: &Target, address: IpAddr) -> Result<(), Denial> {
+    if !session.forbidden.has(address, target.port) {
+        return Ok(());
+    }
+    let reason = Reason::ServerItself { address };
+    Err(Denial { host: target.host.to_string(), port: target.port, reason })
 }
 
 /// The machine's own services often listen on every address it has, public ones too. A room reaches them only where a
@@ -130,7 +141,7 @@ fn judge_own(rules: &Rules, target: &Target, address: IpAddr) -> Result<(), Deni
 
 /// Whether the kernel would take the address itself as the source of a packet to it, which it does for its own ones
 /// alone. Nothing is sent.
-fn is_own(address: IpAddr) -> bool {
+pub fn is_own(address: IpAddr) -> bool {
     let any: SocketAddr = match address {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

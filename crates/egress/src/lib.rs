@@ -17,6 +17,8 @@
 //! | [`rules`], [`verdict`] | judging, and what was decided, in words |
 //! | [`session`] | one session's rules, limits and ledger; rules change while connections stand |
 //! | [`resolver`] | names to addresses |
+//! | [`forbidden`] | the server itself, which no policy opens |
+//! | [`process`] | the process that all of this runs in, and what the host says to it |
 //! | [`transparent`] | packets, names and connections of programs that know of no proxy |
 //! | [`ledger`], [`learn`] | bytes, the log of connections, denials with counts; the allow-list that was needed |
 #![forbid(unsafe_code)]
@@ -28,12 +30,14 @@ pub mod client_hello;
 mod dial;
 #[doc(hidden)]
 pub mod first_words;
+pub mod forbidden;
 pub mod host;
 mod http;
 pub mod learn;
 pub mod ledger;
 pub mod policy;
 mod prefixed;
+pub mod process;
 pub mod resolver;
 pub mod rules;
 mod serve;
@@ -45,6 +49,8 @@ mod tunnel;
 mod upstream;
 pub mod verdict;
 
+pub use dial::is_own;
+pub use forbidden::Forbidden;
 pub use host::{Host, HostError, Name, Target};
 pub use learn::Proposal;
 pub use ledger::{DenialEvent, Entry, Outcome, Totals, Watcher, Way};

@@ -1,5 +1,6 @@
 //! The network of one session: its rules, which can change at any time, its limits, and its ledger.
 
+use crate::forbidden::Forbidden;
 use crate::learn::{Proposal, propose};
 use crate::ledger::{DenialEvent, Entry, Ledger, Totals, Watcher};
 use crate::policy::Policy;
@@ -38,6 +39,7 @@ pub struct SessionNet {
     rules: watch::Sender<Arc<Rules>>,
     pub(crate) resolver: Resolver,
     pub(crate) limits: Limits,
+    pub(crate) forbidden: Arc<Forbidden>,
     pub(crate) ledger: Arc<Ledger>,
     outside: Arc<Semaphore>,
     inside: Arc<Semaphore>,
@@ -50,7 +52,19 @@ impl SessionNet {
         limits: Limits,
         watcher: Box<dyn Watcher>,
     ) -> Arc<Self> {
+        Self::beside(policy, resolver, limits, watcher, Arc::default())
+    }
+
+    /// The same, on a machine with services that no policy opens.
+    pub fn beside(
+        policy: Policy,
+        resolver: ResolverSettings,
+        limits: Limits,
+        watcher: Box<dyn Watcher>,
+        forbidden: Arc<Forbidden>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            forbidden,
             rules: watch::Sender::new(Arc::new(Rules::new(policy))),
             resolver: Resolver::new(resolver),
             ledger: Arc::new(Ledger::new(watcher)),

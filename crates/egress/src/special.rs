@@ -87,3 +87,11 @@ pub fn special(address: IpAddr) -> Option<&'static SpecialRange> {
         .filter(|special| special.range.contains(address))
         .max_by_key(|special| special.range.prefix())
 }
+
+/// The smallest special range that a cidr lies in, and whose addresses it therefore names.
+pub fn special_range_of(cidr: &Cidr) -> Option<&'static SpecialRange> {
+    SPECIAL
+        .iter()
+        .filter(|special| cidr.is_within(&special.range))
+        .max_by_key(|special| special.range.prefix())
+}

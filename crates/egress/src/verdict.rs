@@ -5,7 +5,7 @@ use crate::host::{HostError, Name};
 use crate::policy::DomainPattern;
 use crate::special::SpecialRange;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// The rule that let a connection through.
@@ -52,6 +52,8 @@ pub enum Reason {
     Special { address: IpAddr, range: &'static SpecialRange },
     /// An address of the machine that the rooms are on.
     OwnAddress { address: IpAddr },
+    /// A port on which the server that rooms belong to listens.
+    ServerItself { address: IpAddr },
     /// The handshake or request says another name than the connection was opened for.
     NameMismatch { said: Option<String>, by: SaidBy },
     /// A connection that was opened for a name began with something that cannot be checked.
@@ -80,6 +82,7 @@ impl Reason {
             Reason::Port { .. } => "port_not_allowed",
             Reason::Special { .. } => "special_address",
             Reason::OwnAddress { .. } => "own_address",
+            Reason::ServerItself { .. } => "server_itself",
             Reason::NameMismatch { .. } => "name_mismatch",
             Reason::Unreadable { .. } => "unreadable_start",
             Reason::Malformed(_) => "malformed_host",
@@ -113,6 +116,9 @@ impl Denial {
                 format!("\"{host}\" leads to {address}, which is {} ({})", range.what, range.range)
             }
             Reason::OwnAddress { address } => format!("{address} is an address of the machine itself"),
+            Reason::ServerItself { address } => {
+                format!("{} is the server that this room belongs to", SocketAddr::new(*address, port))
+            }
             Reason::NameMismatch { said, by } => {
                 let by = match by {
                     SaidBy::Tls => "the TLS handshake",
@@ -146,6 +152,7 @@ impl Denial {
             Reason::Special { address, .. } | Reason::OwnAddress { address } => {
                 format!("add \"{}\" to network.cidrs if it is meant to be reached", Cidr::of(*address))
             }
+            Reason::ServerItself { .. } => "no policy opens it; use another address".into(),
             Reason::NameMismatch { said: Some(said), .. } => format!("connect to \"{said}\" by its own name"),
             Reason::NameMismatch { said: None, .. } => "let the client send the server's name (SNI)".into(),
             Reason::Unreadable { .. } => {

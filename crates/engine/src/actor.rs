@@ -1,9 +1,12 @@
 //! The one owner of a session: a task that holds its row and its room, and does one thing at a time to them.
 
 mod commands;
+mod disk;
 mod expiry;
 mod life;
+mod limits;
 mod mounts;
+mod network;
 mod past;
 mod policy;
 mod processes;
@@ -11,6 +14,7 @@ mod relatives;
 mod secrets;
 mod services;
 mod squash;
+mod usage;
 
 pub(crate) use life::room_spec;
 pub(crate) use past::{Copying, Frozen, no_snapshot};
@@ -39,8 +43,8 @@ use tokio::time::Instant;
 use workroom_proto::{Answer, Question, SpoolReader, ToGuest};
 use workroom_store::{Change, SessionRow, SessionStack};
 use workroom_types::{
-    Merged, MountRequest, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, Snapshot,
-    Timestamp, UpdateSession,
+    Merged, MountRequest, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, SessionUsage,
+    Snapshot, Timestamp, UpdateSession, UsageQuery,
 };
 use workroom_vault::{Redactor, SharedRedactor};
 
@@ -112,6 +116,11 @@ pub(crate) enum Ask {
     TellGuest {
         message: ToGuest,
         reply: Reply<()>,
+    },
+    /// What it uses.
+    Usage {
+        query: UsageQuery,
+        reply: Reply<SessionUsage>,
     },
     /// Its services.
     Services {
@@ -266,6 +275,7 @@ pub(crate) struct Actor {
     /// Of the room, once somebody has asked for its files.
     clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
+    network: Option<network::Wired>,
     commands: HashMap<u32, Waiter>,
     table: processes::Table,
     services: services::Services,
@@ -288,6 +298,7 @@ pub(crate) struct Actor {
     /// CPU time of the room when its idleness was last judged.
     cpu_seen: u64,
     deleted: bool,
+    looks: usage::Looks,
 }
 
 /// Starts the owner of a session and registers it; one that is there already stays.
@@ -313,6 +324,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         room: None,
         clerks: None,
         place: None,
+        network: None,
         commands: HashMap::new(),
         table: processes::Table::default(),
         services: services::Services::of(is_new),
@@ -328,6 +340,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         last_active: Instant::now(),
         cpu_seen: 0,
         deleted: false,
+        looks: usage::Looks::default(),
     };
     tokio::spawn(actor.run(beginning));
     handle
@@ -375,6 +388,10 @@ impl Actor {
                         self.let_guest_forget().await;
                         continue;
                     }
+                    if self.looks_at().is_some_and(|at| at <= Instant::now()) {
+                        Box::pin(self.look()).await;
+                        continue;
+                    }
                     if self.room.is_none() && self.expires_at().is_none_or(|at| at > Instant::now()) {
                         // Nobody asks any more. Whoever does next finds the row in the store.
                         if self.shared.retire(&self.row.session.id, &self.asks) {
@@ -391,8 +408,14 @@ impl Actor {
 
     // What is rare is boxed: what a task may do next is kept in its memory, for every session that has one.
     async fn on_ask(&mut self, ask: Ask) {
+        let ask = match ask {
+            // Who looks is no sign of life.
+            Ask::Usage { query, reply } => return Box::pin(self.usage(query, reply)).await,
+            ask => ask,
+        };
         self.touch();
         match ask {
+            Ask::Usage { .. } => {}
             Ask::Act { verb, place, actor, reply } => {
                 let done = Box::pin(self.act(verb, place, &actor)).await;
                 self.publish();
@@ -537,6 +560,7 @@ impl Actor {
     fn touch(&mut self) {
         self.last_active = Instant::now();
         self.row.session.last_active = Timestamp::now();
+        self.look_soon();
     }
 
     /// The session as callers see it.

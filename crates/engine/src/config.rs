@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+pub use workroom_egress::process::Settings as NetworkSettings;
 use workroom_types::{Policy, ProcessKind};
 use workroom_vault::KeySource;
 
@@ -14,6 +15,7 @@ pub struct EngineConfig {
     pub processes: ProcessLimits,
     pub recordings: RecordingLimits,
     pub ports: PortLimits,
+    pub network: NetworkSettings,
     /// What a session gets where its creator says nothing.
     pub policy: Policy,
     /// What the operator says of policies, and may change at any time; `policy.toml` in the state directory without it.
@@ -149,6 +151,7 @@ impl EngineConfig {
             processes: ProcessLimits::default(),
             recordings: RecordingLimits::default(),
             ports: PortLimits::default(),
+            network: NetworkSettings::default(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
             policy_file: None,
             master_key: None,

@@ -31,6 +31,8 @@ pub(crate) struct ExecPlan {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) secrets: CallSecrets,
     pub(crate) memo: Memo,
+    /// Whether what it leaves running ends with it.
+    pub(crate) alone: bool,
 }
 
 /// What is kept about a command while it runs, by the guest too, for a server that comes after this one.
@@ -122,7 +124,7 @@ pub(crate) fn plan(
     let encoding = request.encoding.unwrap_or_default();
     let memo =
         Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None, quiet: false };
-    Ok(ExecPlan { secrets, spec, rule: OutputRule { head, ring, live }, timeout, stdin, memo })
+    Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, secrets, memo, alone: false })
 }
 
 /// What a caller says of a command, whatever it is run as.

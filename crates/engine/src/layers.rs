@@ -96,6 +96,7 @@ impl Shared {
 
     /// Moves a layer out of sight; it is deleted at leisure.
     pub(crate) fn discard_layer(&self, layer: &str) {
+        self.disks.forget(&self.layer_dir(layer));
         if let Err(error) = self.state.discard(&self.layer_dir(layer), layer) {
             tracing::error!(layer, %error, "a layer that nobody needs stays for now");
         }

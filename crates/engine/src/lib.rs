@@ -14,12 +14,14 @@ mod access;
 mod actor;
 mod admission;
 mod config;
+mod disk;
 mod events;
 mod exec;
 mod files;
 mod idempotency;
 mod layers;
 mod mounts;
+mod network;
 mod operator;
 mod past;
 mod pipes;
@@ -40,13 +42,15 @@ mod state_dir;
 mod stream;
 mod terminals;
 mod transfer;
+mod usage;
 mod validate;
 mod workers;
 
 pub use transfer::SessionExport;
 
 pub use config::{
-    EngineConfig, ExecDefaults, PortLimits, ProcessLimits, Quotas, RecordWhat, RecordingLimits,
+    EngineConfig, ExecDefaults, NetworkSettings, PortLimits, ProcessLimits, Quotas, RecordWhat,
+    RecordingLimits,
 };
 pub use files::archives::Export;
 pub use files::contents::Source;
@@ -61,6 +65,7 @@ pub use recordings::{RecordingQuery, RecordingStream};
 pub use secrets::{Whose, redact_log};
 pub use services::LogQuery;
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
+pub use usage::Totals;
 pub use workroom_proto::NewFile;
 pub use workroom_vault::KeySource;
 
@@ -348,6 +353,24 @@ impl Engine {
         result_of(end, memo).await
     }
 
+    /// Runs a command and ends with it, when it ends, everything that it has left running.
+    pub async fn exec_alone(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: ExecRequest,
+    ) -> Result<ExecResult, Problem> {
+        self.open_for_work()?;
+        let shared = &self.shared;
+        let handle = sessions::handle(shared, caller, id).await?;
+        let mut plan = exec::plan(request, &shared.config.exec, shared.machine, &caller.name, false)?;
+        plan.alone = true;
+        let memo = plan.memo.clone();
+        let plan = Box::new(plan);
+        let end = sessions::ask(&handle, id, |reply| Ask::Exec { plan, live: None, reply }).await?;
+        result_of(end, memo).await
+    }
+
     /// The same, as it happens. The command goes on when the receiver is dropped.
     pub async fn exec_stream(
         &self,
@@ -516,6 +539,11 @@ impl Engine {
         self.shared.capabilities.get_or_try_init(|| sessions::find_capabilities(&self.shared)).await.cloned()
     }
 
+    /// What a command gets, and the most that a caller may ask for.
+    pub fn exec_limits(&self) -> ExecDefaults {
+        self.shared.config.exec
+    }
+
     /// Whether calls can be served: the store writes and the server is not on its way down.
     pub async fn ready(&self) -> Result<(), Problem> {
         self.open_for_work()?;
@@ -525,6 +553,7 @@ impl Engine {
     pub fn metrics(&self) -> Metrics {
         let counts = &self.shared.metrics;
         let store = self.shared.store.counters();
+        let network = self.shared.networks.numbers();
         Metrics {
             sessions_live: self.shared.admission.live(),
             sessions_queued: self.shared.admission.queued(),
@@ -537,6 +566,18 @@ impl Engine {
             execs_running: counts.execs_running.load(Relaxed),
             execs_timed_out: counts.execs_timed_out.load(Relaxed),
             output_bytes: counts.output_bytes.load(Relaxed),
+            limits_memory: counts.limits_memory.load(Relaxed),
+            limits_pids: counts.limits_pids.load(Relaxed),
+            limits_disk: counts.limits_disk.load(Relaxed),
+            rooms: self.shared.usage.totals(),
+            network_rooms: network.rooms,
+            network_open: network.totals.open,
+            network_sent: network.totals.sent,
+            network_received: network.totals.received,
+            network_opened: network.totals.opened,
+            network_denied: network.totals.denied,
+            network_failed: network.totals.failed,
+            network_restarts: network.restarts,
             journal_entries: store.entries,
             store_commits: store.commits,
             store_failures: store.failures,
@@ -546,6 +587,7 @@ impl Engine {
     /// Stops taking work, writes what is to be written; rooms go on.
     pub async fn shut_down(&self) {
         self.shared.shutting_down.store(true, SeqCst);
+        self.shared.networks.record_all().await;
         self.shared.store.close().await;
     }
 
@@ -612,6 +654,20 @@ pub struct Metrics {
     pub execs_running: u64,
     pub execs_timed_out: u64,
     pub output_bytes: u64,
+    /// Processes killed for want of memory, processes not made, disks seen to be full.
+    pub limits_memory: u64,
+    pub limits_pids: u64,
+    pub limits_disk: u64,
+    /// What all rooms together use, as they were last looked at.
+    pub rooms: Totals,
+    pub network_rooms: u64,
+    pub network_open: u64,
+    pub network_sent: u64,
+    pub network_received: u64,
+    pub network_opened: u64,
+    pub network_denied: u64,
+    pub network_failed: u64,
+    pub network_restarts: u64,
     pub journal_entries: u64,
     pub store_commits: u64,
     pub store_failures: u64,

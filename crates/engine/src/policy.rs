@@ -1,7 +1,7 @@
 //! What a session's policy comes to: its own document over the operator's defaults, under its owner's ceiling.
 
 use crate::shared::Shared;
-use crate::validate;
+use crate::{network, validate};
 use serde::de::DeserializeOwned;
 use workroom_types::{
     Ceiling, NetworkMode, Policy, PolicyView, Problem, ProblemCode, ServerPolicy, Session, Timestamp,
@@ -38,6 +38,7 @@ fn as_policy(ceiling: &Ceiling) -> Policy {
 /// Whether an operator's ceiling makes sense.
 pub(crate) fn check_ceiling(ceiling: &Ceiling) -> Result<(), Problem> {
     validate::policy(&as_policy(ceiling))?;
+    network::check_ranges(&ceiling.cidrs)?;
     validate::layers(&ceiling.allow_missing).map(drop)
 }
 
@@ -76,6 +77,9 @@ fn under(policy: &Policy, ceiling: &Ceiling, owner: &str) -> Result<(), Problem>
         );
         return Err(denied(&detail, "ask for less"));
     }
+    if let Some(network) = &policy.network {
+        network::check_ceiling(network, ceiling)?;
+    }
     match policy.allow_missing.iter().find(|layer| !ceiling.allow_missing.contains(layer)) {
         Some(layer) => Err(denied(
             &format!("{owner} may not do without the layer {}", validate::shown(layer)),
@@ -103,7 +107,7 @@ fn capped(policy: Policy, ceiling: &Ceiling) -> Policy {
     };
     let network = match (policy.network, ceiling.network) {
         (Some(network), Some(widest)) if network.mode > widest => None,
-        (network, _) => network,
+        (network, _) => network.map(|network| network::capped(network, ceiling)),
     };
     Policy {
         memory: cap(policy.memory, ceiling.memory),

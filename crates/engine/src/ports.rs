@@ -27,6 +27,7 @@ use access::Tickets;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -177,6 +178,13 @@ impl Ports {
         }
     }
 
+    /// Where the host listens for rooms.
+    pub(crate) fn listeners(&self) -> Vec<SocketAddr> {
+        let sessions = self.sessions();
+        let ports = sessions.values().flat_map(|of| of.ports.values());
+        ports.map(|one| (Ipv4Addr::LOCALHOST, one.record.host_port).into()).collect()
+    }
+
     fn has_host_port(&self, host_port: u16) -> bool {
         let has = |of: &OfSession| of.ports.values().any(|one| one.record.host_port == host_port);
         self.sessions().values().any(has)
@@ -324,6 +332,7 @@ impl Engine {
             shared.ports.withdraw(&published);
             return Err(problem);
         }
+        shared.protect_listeners().await;
         tokio::spawn(listen::serve(shared.clone(), published.clone(), listener));
         Ok(published.info())
     }
@@ -342,6 +351,7 @@ impl Engine {
         ];
         shared.store.commit(changes).await.map_err(storage)?;
         shared.ports.withdraw(&published);
+        shared.protect_listeners().await;
         Ok(())
     }
 

@@ -187,6 +187,29 @@ impl Engine {
         .await
     }
 
+    /// Waits until so many bytes of a process's output are in its recording, for so long at most.
+    pub async fn recorded_up_to(
+        &self,
+        caller: &Caller,
+        id: &str,
+        (process, written): (&str, u64),
+        patience: Duration,
+    ) -> Result<(), Problem> {
+        let book = self.recording_book(caller, id).await?;
+        let Some(live) = book.find(process) else { return Ok(()) };
+        let mut reached = live.reached.subscribe();
+        if reached.borrow().checkpoint.stdout < written {
+            live.wait_for();
+        }
+        drop(live);
+        let enough = async {
+            while reached.borrow_and_update().checkpoint.stdout < written && reached.changed().await.is_ok() {
+            }
+        };
+        let _ = tokio::time::timeout(patience, enough).await;
+        Ok(())
+    }
+
     /// Deletes a recording; one that is being made is not made any more.
     pub async fn delete_recording(&self, caller: &Caller, id: &str, process: &str) -> Result<(), Problem> {
         validate::id(process)?;

@@ -1,5 +1,6 @@
 //! A session's live room, from the engine's side: made or found again, talked to, ended.
 
+use crate::disk::DiskLimit;
 use crate::shared::Shared;
 use crate::state_dir::make_dir;
 use rustix::process::Signal;
@@ -68,9 +69,11 @@ impl Room {
         spec: RoomSpec,
     ) -> Result<(Room, Enforced), Problem> {
         let (for_files, place, id) = (shared.clone(), dir.to_owned(), spec.id.clone());
+        let limit = DiskLimit::of_room(&spec);
         let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default().to_owned();
         // Not here: making a directory may wait for the disk, and everybody else with it.
-        let prepared = tokio::task::spawn_blocking(move || prepare(&for_files, &place, &id, &layer)).await;
+        let prepared =
+            tokio::task::spawn_blocking(move || prepare(&for_files, &place, &id, (&layer, limit))).await;
         let listener = prepared.map_err(|error| setup(io::Error::other(error)))??;
         let (ours, theirs) = Channel::pair().map_err(setup)?;
         let process = shared.spawners.create(spec, &[theirs.into_fd(), listener]).await?;
@@ -180,6 +183,16 @@ impl Room {
         self.process.get_ref().as_fd()
     }
 
+    /// What it is called, among rooms and among the machine's cgroups.
+    pub(crate) fn name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// A descriptor that holds its file system.
+    pub(crate) fn root(&self) -> Option<OwnedFd> {
+        self.root.as_ref().and_then(|root| root.try_clone().ok())
+    }
+
     /// Another descriptor of the line to the guest, for what is sent and not answered on it.
     pub(crate) fn second_line(&self) -> io::Result<OwnedFd> {
         self.control.get_ref().try_clone()
@@ -227,7 +240,12 @@ impl Room {
 
 /// What a room needs on the disk: the layer that it writes to, a directory, and a socket in it for the guest to listen
 /// on. The directory names the layer, unless that is the session's first.
-fn prepare(shared: &Shared, dir: &Path, id: &str, layer: &OsStr) -> Result<OwnedFd, Problem> {
+fn prepare(
+    shared: &Shared,
+    dir: &Path,
+    id: &str,
+    (layer, limit): (&OsStr, Option<DiskLimit>),
+) -> Result<OwnedFd, Problem> {
     let no_place = |error: io::Error| {
         Problem::new(
             ProblemCode::StorageUnavailable,
@@ -236,7 +254,11 @@ fn prepare(shared: &Shared, dir: &Path, id: &str, layer: &OsStr) -> Result<Owned
         )
     };
     let name = layer.to_str().unwrap_or_default();
-    shared.state.layer(name, shared.machine.is_root).map_err(no_place)?;
+    match limit {
+        Some(limit) => shared.disks.make_layer(&shared.state, name, limit),
+        None => shared.state.layer(name, shared.machine.is_root),
+    }
+    .map_err(no_place)?;
     make_dir(dir).map_err(setup)?;
     if id.rsplit_once('-').is_none_or(|(session, _)| session != name) {
         std::fs::write(dir.join(LAYER), name).map_err(setup)?;

@@ -496,7 +496,7 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
     let id = format!("{}-0", row.session.id);
     let layer = shared.layer_dir(&row.session.id);
     let policy = policy::effective(shared, &row.session);
-    let spec = room_spec(id, &policy, (layer, Vec::new()), &shared.config.mounts);
+    let spec = room_spec(id, &policy, (layer, Vec::new()), shared.disk_state(&policy), &shared.config.mounts);
     let made = match spec {
         Ok(spec) => Room::create(shared, spec).await,
         Err(problem) => Err(problem),

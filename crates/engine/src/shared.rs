@@ -4,9 +4,11 @@ use crate::access::Access;
 use crate::actor::{Ask, Handle};
 use crate::admission::Admission;
 use crate::config::EngineConfig;
+use crate::disk::Disks;
 use crate::exec::Machine;
 use crate::idempotency::Inflight;
 use crate::layers::Held;
+use crate::network::Networks;
 use crate::operator::Operator;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
@@ -17,6 +19,7 @@ use crate::shells::Shells;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
 use crate::terminals::Models;
+use crate::usage::UsageBook;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,12 +41,17 @@ pub(crate) struct Shared {
     pub(crate) operator: Operator,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
+    pub(crate) disks: Disks,
+    pub(crate) usage: UsageBook,
     pub(crate) recordings: Recordings,
     pub(crate) machine: Machine,
     pub(crate) shells: Shells,
     pub(crate) models: Arc<Models>,
     pub(crate) ports: Ports,
     pub(crate) host_directories: crate::mounts::tidy::HostDirectories,
+    pub(crate) networks: Arc<Networks>,
+    /// Where the server listens.
+    pub(crate) listeners: Mutex<Vec<std::net::SocketAddr>>,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -66,6 +74,9 @@ pub(crate) struct Counts {
     pub(crate) execs_running: AtomicU64,
     pub(crate) execs_timed_out: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
+    pub(crate) limits_memory: AtomicU64,
+    pub(crate) limits_pids: AtomicU64,
+    pub(crate) limits_disk: AtomicU64,
 }
 
 impl Shared {
@@ -83,6 +94,7 @@ impl Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
             ports: Ports::new(config.ports),
+            networks: Networks::new(store.clone(), config.network.clone()),
             safe: Safe::new(config.master_key.clone().unwrap_or(KeySource::File(key_file))),
             config,
             state,
@@ -93,10 +105,13 @@ impl Shared {
             operator,
             inflight: Inflight::default(),
             held: Held::default(),
+            disks: Disks::default(),
+            usage: UsageBook::default(),
             machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
             host_directories: Default::default(),
+            listeners: Mutex::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),
@@ -112,6 +127,12 @@ impl Shared {
 
     pub(crate) fn owner_of(&self, id: &str) -> Option<Handle> {
         self.owners().get(id).cloned()
+    }
+
+    /// Sessions that have a room.
+    pub(crate) fn live_sessions(&self) -> Vec<workroom_types::Session> {
+        let handles: Vec<Handle> = self.owners().values().cloned().collect();
+        handles.iter().map(Handle::session).filter(|session| session.state.is_live()).collect()
     }
 
     /// Whether a session is this user's; `None` where that is not known without asking the store.
@@ -176,6 +197,13 @@ impl Shared {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// No room reaches what the server listens on, for itself or for other rooms.
+    pub(crate) async fn protect_listeners(&self) {
+        let mut addresses = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        addresses.extend(self.ports.listeners());
+        self.networks.protect(addresses).await;
     }
 
     pub(crate) async fn maker(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {

@@ -56,6 +56,8 @@ pub struct PlainQuery {
     pub cursor: u64,
     /// Bytes of output, not of text.
     pub max: Option<u64>,
+    /// Columns of a line, of which what is beyond is left out; 16,384 unless told.
+    pub max_line: Option<usize>,
 }
 
 /// A terminal of a session, in the hands of a caller who may have it.
@@ -228,10 +230,8 @@ impl TerminalHandle {
         let entry = self.entry().clone();
         blocking(move || {
             let was_alternate = Box::new(move |offset| model.0.drawn().was_alternate(offset));
-            plain::page(
-                &entry,
-                plain::From { cursor: query.cursor, most: most as usize, runs, was_alternate },
-            )
+            let (cursor, most, max_line) = (query.cursor, most as usize, query.max_line);
+            plain::page(&entry, plain::From { cursor, most, max_line, runs, was_alternate })
         })
         .await
     }

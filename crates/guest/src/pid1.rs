@@ -309,11 +309,14 @@ impl Pid1 {
         match message {
             ToGuest::End => self.ended = true,
             ToGuest::Start { command, spec } => self.start(command, spec, fds)?,
-            ToGuest::Run { command, spec, output, timeout_ms, memo, forget } => {
+            ToGuest::Run { command, spec, output, timeout_ms, memo, alone, forget } => {
                 for ended in forget {
                     self.ended_runs.remove(&ended);
                 }
-                self.run_kept(command, spec, (output, timeout_ms, memo), fds)?
+                self.run_kept(command, spec, (output, timeout_ms, memo), fds)?;
+                if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
+                    kept.is_alone = alone;
+                }
             }
             ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,
             ToGuest::CloseInput { command } => self.close_input(command),
@@ -522,6 +525,10 @@ impl Pid1 {
             self.ended |= self.lifetime == Lifetime::FirstCommand;
             return self.host.tell(FromGuest::Exited { command, report }, Vec::new());
         };
+        if kept.is_alone {
+            // Before its pipes are read for the last time: nobody writes to them afterwards.
+            self.end_what_is_left(kept.label);
+        }
         self.pipes.drain(&mut kept);
         let report = RunReport {
             exit,

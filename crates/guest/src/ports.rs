@@ -59,6 +59,15 @@ fn parse_listener(line: &str) -> Option<(SocketAddr, u64)> {
 }
 
 impl Census {
+    /// The room's user namespace, then its network namespace.
+    pub(crate) fn namespaces(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |kind: &str| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            openat(self.proc.as_fd(), format!("self/ns/{kind}"), flags, Mode::empty())
+        };
+        Ok(vec![open("user")?, open("net")?])
+    }
+
     pub(crate) fn ports(&self, staff: &Staff) -> Vec<ListeningPort> {
         let mut listeners: HashMap<u64, SocketAddr> = HashMap::new();
         for table in ["self/net/tcp", "self/net/tcp6"] {

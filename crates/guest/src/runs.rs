@@ -32,6 +32,8 @@ pub(crate) struct Kept {
     pub(crate) oom_kills_before: u64,
     pub(crate) label: u64,
     pub(crate) memo: Vec<u8>,
+    /// Whether what it leaves running ends with it.
+    pub(crate) is_alone: bool,
     /// Of a command that is written to while it runs.
     pub(crate) ends: Option<Ends>,
     /// Of a shell: the command that it is at.
@@ -64,6 +66,7 @@ impl Kept {
             oom_kills_before: 0,
             label: 0,
             memo,
+            is_alone: false,
             ends: Some(ends),
             run: None,
             pipes,
@@ -85,6 +88,7 @@ impl Kept {
             oom_kills_before: 0,
             label: 0,
             memo,
+            is_alone: false,
             ends: None,
             run: None,
             pipes: pipes.to_vec(),

@@ -18,6 +18,7 @@ mod copy;
 mod diff;
 mod digest;
 mod export;
+mod image;
 mod import;
 mod measure;
 mod merge;
@@ -31,6 +32,10 @@ mod walk;
 mod worker;
 mod xattrs;
 
+pub use image::{
+    BYTES_PER_INODE, ImageSize, can_mount_images, image_length, is_image, length_for, make_image,
+    mount_image, take_files,
+};
 pub use remove::remove_tree;
 pub use stack::Mounts;
 pub use worker::{Needs, Worker, failed};

@@ -4,7 +4,7 @@ use crate::secrets::{Gift, Secret};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use workroom_types::{
-    CommandSpec, Enforced, ExitReport, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
+    CommandSpec, Enforced, ExitReport, Gauge, ListeningPort, ProcessInfo, RoomError, RoomSpec, RunReport,
     TerminalSize,
 };
 
@@ -74,6 +74,8 @@ pub enum ToGuest {
         timeout_ms: Option<u64>,
         /// What the host wants to be told of the command should it have forgotten.
         memo: Vec<u8>,
+        /// Whether what the command leaves running ends with it.
+        alone: bool,
         /// Commands that ended, of which the host has what it wanted to know. Here, so that nobody wakes up for it.
         forget: Vec<u32>,
     },
@@ -214,6 +216,10 @@ pub enum Question {
         target: PathBuf,
         remove_place: bool,
     },
+    /// What is used now, of all that is counted?
+    Gauge,
+    /// Show me the room's user and network namespaces, to make its way out in.
+    Namespaces,
     /// Secrets for the room.
     Give(Box<Gift>),
     /// What is looked for in output? For a host that comes after the one that gave it.
@@ -294,6 +300,9 @@ pub enum Answer {
     },
     /// To [`Question::Mount`]: something of the room's own is at that place.
     Occupied,
+    Gauge(Gauge),
+    /// Beside it: the room's user namespace, then its network namespace.
+    Namespaces,
     Redacted(Vec<Secret>),
 }
 

@@ -232,8 +232,7 @@ fn close_what_is_not_the_rooms(builder: &mut Builder<'_>, _: &mut Made) -> Resul
     keep.extend(work.freezer.iter().flat_map(|(freeze, events)| [freeze.as_raw_fd(), events.as_raw_fd()]));
     keep.extend(builder.group.locks.iter().map(|fd| fd.as_raw_fd()));
     keep.push(builder.template.skeleton.descriptor());
-    let meters = &builder.group.meters;
-    keep.extend([&meters.oom, &meters.peak, &meters.cpu].into_iter().flatten().map(|fd| fd.as_raw_fd()));
+    keep.extend(builder.group.meters.descriptors().map(|fd| fd.as_raw_fd()));
     keep.extend(builder.range.iter().map(|range| range.lock.as_raw_fd()));
     workroom_sys::exec::close_all_but(&mut keep).during("close descriptors")
 }

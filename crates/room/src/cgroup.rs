@@ -299,6 +299,27 @@ pub(crate) fn v2_controllers(group: &std::path::Path) -> Option<String> {
     read(dir.as_fd(), "cgroup.controllers").ok().map(|list| list.trim().to_owned())
 }
 
+/// Limits of a room that runs, each if it is to be changed; `None` in it is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LiveLimits {
+    pub memory: Option<Option<u64>>,
+    pub pids: Option<Option<u64>>,
+    pub cpus_milli: Option<Option<u64>>,
+}
+
+/// Changes what groups limit a room to, from outside. Answers what holds now of what was changed.
+pub(crate) fn change(room: &str, wanted: &LiveLimits) -> Vec<(Layer, LayerState)> {
+    let found = hierarchies();
+    let mut changed = v1::change(&found, room, wanted);
+    for parent in found.unified_ancestors() {
+        if let Ok(by_v2) = v2::change(&parent.join(v2::BASE), room, wanted) {
+            changed.extend(by_v2);
+            break;
+        }
+    }
+    changed
+}
+
 /// Removes the groups of rooms whose spawner was killed, as soon as the rooms have let go of them.
 pub(crate) fn remove_after(rooms: &[String]) {
     let found = hierarchies();

@@ -1,5 +1,6 @@
 //! Finding a durable room again: a socket outside the room on which its guest, and nobody else, listens.
 
+use crate::cgroup::LiveLimits;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
@@ -8,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use workroom_proto::Channel;
+use workroom_types::{Layer, LayerState};
 
 /// The socket's name in the room's directory on the host.
 const NAME: &str = "guest.sock";
@@ -40,6 +42,12 @@ pub fn call_guest(dir: &Path) -> io::Result<(Channel, OwnedFd)> {
 /// to do it. Blocks until the kernel has let go of them, for 2 s at most.
 pub fn remove_groups(rooms: &[String]) {
     crate::cgroup::remove_after(rooms);
+}
+
+/// Changes what a room that runs is limited to. Answers how the layers stand that were changed; those that could not be
+/// are not among them.
+pub fn change_limits(room: &str, wanted: &LiveLimits) -> Vec<(Layer, LayerState)> {
+    crate::cgroup::change(room, wanted)
 }
 
 /// A socket's address has little space for a path: it is named through a descriptor of its directory.

@@ -115,7 +115,8 @@ const GENERATED: [(&str, &str); 8] = [
     ),
     ("etc/group", "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n"),
     ("etc/hosts", "127.0.0.1 localhost room\n::1 localhost ip6-localhost\n"),
-    ("etc/resolv.conf", "# This room has no network.\n"),
+    // Whom the host answers for in rooms that have a network. In the others there is no way to it, and so no wait for it.
+    ("etc/resolv.conf", "nameserver 198.18.0.1\noptions timeout:5 attempts:2\n"),
     ("etc/hostname", "room\n"),
     (
         "etc/nsswitch.conf",

@@ -120,7 +120,7 @@ impl Template {
             wanted
                 .iter()
                 .map(|(path, read_only)| {
-                    let tree = clone_tree(path)?;
+                    let tree = open_host(path.as_ref())?;
                     let extra = if *read_only { Attributes::READ_ONLY } else { Attributes::NONE };
                     make_private(tree.as_fd(), PLAIN.and(extra))?;
                     Ok(tree)
@@ -146,6 +146,17 @@ impl Template {
             rustix::process::fchdir(beneath).during(step)?;
         }
         Ok(done)
+    }
+}
+
+/// A copy of a host directory that is nowhere yet. A layer, or what one holds, may be in a file system of its own.
+fn open_host(path: &Path) -> io::Result<OwnedFd> {
+    if workroom_layers::is_image(path) {
+        return workroom_layers::mount_image(path);
+    }
+    match path.parent().filter(|layer| path.ends_with("fs") && workroom_layers::is_image(layer)) {
+        Some(layer) => workroom_layers::take_files(layer),
+        None => clone_tree(path),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use crate::compat::slots::Pools;
 use crate::config::ServerConfig;
 use crate::metrics::HttpMetrics;
 use crate::openapi::Document;
@@ -18,6 +19,8 @@ pub(crate) struct App {
     /// The OpenAPI document as it is served.
     pub(crate) document: Bytes,
     pub(crate) stopping: Stopping,
+    /// The slots of each caller that has some.
+    pub(crate) slots: Pools,
     /// Where browsers find it.
     pub(crate) tcp_port: Option<u16>,
 }
@@ -35,6 +38,7 @@ impl App {
             metrics: HttpMetrics::new(engine.clone(), document.operations()),
             ids: RequestIds::new(),
             document: document.text().into(),
+            slots: Pools::new(engine.clone(), config.slots),
             engine,
             config,
             stopping,

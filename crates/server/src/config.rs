@@ -13,6 +13,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// Connections of each listener; more wait to be accepted.
     pub connections: usize,
+    /// Slots that each caller has under `/compat/slots`.
+    pub slots: usize,
 }
 
 /// Bytes that a request's body may have.
@@ -41,6 +43,7 @@ impl Default for ServerConfig {
             rate: RateLimit::default(),
             drain: Duration::from_secs(5),
             connections: 16_384,
+            slots: 10,
         }
     }
 }

@@ -8,6 +8,7 @@
 //!  reply.rs        answers, and problems as answers; sse.rs and text.rs: streams; download.rs: files
 //!  websocket.rs    streams that go both ways
 //!  routes/         one file per resource
+//!  compat/         APIs of others, one module for each
 //!  preview.rs      what rooms serve, under names of their own
 //!  openapi.rs      the document; schema_rules.rs: what values it allows; metrics.rs: /metrics
 //! ```
@@ -17,6 +18,7 @@ mod app;
 mod auth;
 mod body;
 mod call;
+mod compat;
 mod config;
 mod download;
 mod gate;
@@ -37,6 +39,7 @@ mod sse;
 mod text;
 mod websocket;
 
+pub use compat::slots::{Network, SlotServer, SlotSettings};
 pub use config::{BodyLimits, RateLimit, ServerConfig};
 pub use listen::{Listeners, run};
 pub use openapi::openapi;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tower::Service;
 use workroom_engine::Engine;
 
@@ -46,14 +46,36 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (stop, stopping) = Stopping::channel();
-    let drain = config.drain;
-    // Rooms need descriptors too: connections never take more than a quarter of them, on each listener.
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let share = descriptors.map_or(usize::MAX, |all| (all / 4) as usize);
-    let connections = config.connections.min(share).max(1);
+    let (drain, connections) = (config.drain, config.connections);
     let tcp_port = listeners.tcp.first().and_then(|first| Some(first.local_addr().ok()?.port()));
     let app = Arc::new(App::new(config, engine, stopping.clone(), tcp_port));
     let router = routes::router(app.clone());
+    accept(Some(app), router, (stop, stopping), listeners, (drain, connections), shutdown).await;
+    Ok(())
+}
+
+/// Serves one router alone: none of the API, no previews.
+pub(crate) async fn run_router(
+    router: Router,
+    (drain, connections): (Duration, usize),
+    listeners: Listeners,
+    shutdown: impl Future<Output = ()>,
+) {
+    accept(None, router, Stopping::channel(), listeners, (drain, connections), shutdown).await;
+}
+
+async fn accept(
+    app: Option<Arc<App>>,
+    router: Router,
+    (stop, stopping): (watch::Sender<bool>, Stopping),
+    listeners: Listeners,
+    (drain, connections): (Duration, usize),
+    shutdown: impl Future<Output = ()>,
+) {
+    // Rooms need descriptors too: connections never take more than a quarter of them, on each listener.
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let share = descriptors.map_or(usize::MAX, |all| (all / 4) as usize);
+    let connections = connections.min(share).max(1);
     // Nothing is sent: it closes when the last connection has dropped its end.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
     let host = Host { app, router, stopping, alive };
@@ -73,12 +95,12 @@ pub async fn run(
             "requests were still under way when the time to end them was over"
         );
     }
-    Ok(())
 }
 
 #[derive(Clone)]
 struct Host {
-    app: Arc<App>,
+    /// Whose previews are served beside the router.
+    app: Option<Arc<App>>,
     router: Router,
     stopping: Stopping,
     /// Held by every connection.
@@ -160,6 +182,7 @@ where
         request.extensions_mut().insert(kept.clone());
         let (app, mut router) = (app.clone(), router.clone());
         async move {
+            let Some(app) = app else { return router.call(request).await };
             // Before the API sees anything of it.
             match preview::asked(&request, &app.config.host_names) {
                 Asked::Preview(name) => Ok(preview::serve(app, request, name).await),

@@ -164,6 +164,16 @@ impl Collector for EngineNumbers {
             ("sessions_live", "Sessions that have a room", now.sessions_live),
             ("sessions_queued", "Sessions that wait for a place", now.sessions_queued),
             ("execs_running", "Commands under way", now.execs_running),
+            ("rooms_memory_bytes", "Memory of all rooms, as they were last looked at", now.rooms.memory),
+            ("rooms_pids", "Processes and threads of all rooms", now.rooms.pids),
+            (
+                "rooms_disk_bytes",
+                "Bytes of the layers that rooms write to, of those that are known",
+                now.rooms.disk,
+            ),
+            ("rooms_cpu_milli", "Thousandths of a CPU that all rooms use", now.rooms.cpu_milli),
+            ("network_rooms", "Rooms that have a network", now.network_rooms),
+            ("network_connections_open", "Connections of rooms that are open", now.network_open),
         ];
         for (name, help, value) in gauges {
             let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
@@ -178,6 +188,19 @@ impl Collector for EngineNumbers {
             ("execs_started", "Commands started", now.execs_started),
             ("execs_timed_out", "Commands ended by their time-out", now.execs_timed_out),
             ("output_bytes", "Bytes that commands wrote", now.output_bytes),
+            ("limit_memory_kills", "Processes of rooms killed for want of memory", now.limits_memory),
+            ("limit_pids_denials", "Processes of rooms that were not made", now.limits_pids),
+            ("limit_disk_full", "Times that a session's disk was seen to be full", now.limits_disk),
+            ("network_sent_bytes", "Bytes that rooms have sent", now.network_sent),
+            ("network_received_bytes", "Bytes that rooms have received", now.network_received),
+            ("network_connections", "Connections of rooms that were made", now.network_opened),
+            ("network_denied", "Connections and look-ups of rooms that were denied", now.network_denied),
+            ("network_failed", "Connections of rooms that could not be made", now.network_failed),
+            (
+                "network_process_restarts",
+                "Network processes that died and were replaced",
+                now.network_restarts,
+            ),
             ("journal_entries", "Entries written to journals", now.journal_entries),
             ("store_commits", "Transactions of the store", now.store_commits),
             ("store_failures", "Transactions that the store could not write", now.store_failures),

@@ -4,11 +4,13 @@
 pub mod clone;
 pub mod exec;
 pub mod lock;
+pub mod loop_device;
 pub mod mount;
 pub mod namespace;
 pub mod net;
 pub mod origin;
 pub mod place;
+pub mod project_quota;
 #[cfg(feature = "async")]
 pub mod readiness;
 pub mod seccomp;

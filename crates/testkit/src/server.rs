@@ -29,12 +29,25 @@ pub struct Setup<'a> {
     config: String,
     umask: Option<u32>,
     state: Option<PathBuf>,
+    /// A server of so many slots, and of nothing else.
+    slots: Option<u32>,
+    /// A program, with its arguments, that starts the server.
+    starter: Vec<String>,
 }
 
 impl<'a> Setup<'a> {
     pub fn of(user: &'a User) -> Setup<'a> {
         let (arguments, environment, config) = (Vec::new(), Vec::new(), String::new());
-        Setup { user, arguments, environment, config, umask: None, state: None }
+        Setup {
+            user,
+            arguments,
+            environment,
+            config,
+            umask: None,
+            state: None,
+            slots: None,
+            starter: Vec::new(),
+        }
     }
 
     /// More options of `workroom serve`.
@@ -70,11 +83,28 @@ impl<'a> Setup<'a> {
         self
     }
 
+    /// Starts the server by way of another program, which gets it as its last arguments.
+    #[must_use]
+    pub fn started_by(mut self, starter: &[&str]) -> Self {
+        self.starter = starter.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// `workroom slots`, whose callers have no token.
+    #[must_use]
+    pub fn slots(mut self, count: u32) -> Self {
+        self.slots = Some(count);
+        self
+    }
+
     #[track_caller]
     pub fn start(self) -> Server<'a> {
         let name = unique();
         let config = self.user.make_file(&format!("config-{name}.toml"), &self.config);
-        let state = self.state.clone().unwrap_or_else(|| self.user.make_dir("states").join(&name));
+        let mut state = self.state.clone().unwrap_or_else(|| self.user.make_dir("states").join(&name));
+        if self.slots.is_some() {
+            state = state.join("state");
+        }
         let mut server = Server {
             setup: self,
             config,
@@ -157,7 +187,8 @@ impl<'a> Server<'a> {
 
     /// Requests as they are on the wire, over TCP, with the first admin token unless told otherwise.
     pub fn http(&self) -> Http {
-        Http::tcp(self.at, &self.token)
+        let http = Http::tcp(self.at, &self.token);
+        if self.token.is_empty() { http.as_nobody() } else { http }
     }
 
     /// The same on the unix socket, without a token.
@@ -253,24 +284,39 @@ impl<'a> Server<'a> {
                 log.push('\n');
             }
         });
-        let told = await_announcement(stdout);
+        let has_token = self.setup.slots.is_none();
+        let told = await_announcement(stdout, has_token);
         let Some((at, token)) = told else { panic!("the server said no address:\n{}", self.log()) };
         self.at = at;
+        if !has_token {
+            return;
+        }
         let token = fs::read_to_string(&token).unwrap_or_else(|error| panic!("{token}: {error}"));
         self.token = token.trim().to_owned();
     }
 
     fn command(&self) -> Command {
         let user = self.user();
-        let mut command = match self.setup.umask {
-            None => user.command(user.program()),
-            Some(umask) => {
+        let mut command = match (self.setup.umask, self.setup.starter.as_slice()) {
+            (None, []) => user.command(user.program()),
+            (None, [starter, arguments @ ..]) => {
+                let mut command = user.command(starter);
+                command.args(arguments).arg(user.program());
+                command
+            }
+            (Some(umask), _) => {
                 let mut shell = user.command("/bin/sh");
                 shell.args(["-c", &format!("umask {umask:o}; exec \"$@\""), "umask"]).arg(user.program());
                 shell
             }
         };
-        command.args(["serve", "--listen", "127.0.0.1:0", "--state"]).arg(&self.state);
+        match self.setup.slots {
+            None => command.args(["serve", "--listen", "127.0.0.1:0", "--state"]).arg(&self.state),
+            Some(count) => {
+                command.args(["slots", "--listen", "127.0.0.1:0", "--slots", &count.to_string()]);
+                command.arg("--data-dir").arg(self.state.parent().expect("a data directory"))
+            }
+        };
         command.args(&self.setup.arguments).env("WORKROOM_CONFIG", &self.config);
         command.envs(self.setup.environment.iter().map(|(name, value)| (name, value)));
         command
@@ -329,7 +375,7 @@ impl<'a> Server<'a> {
 }
 
 /// The address and the token's file that a server says when it is ready.
-fn await_announcement(stdout: ChildStdout) -> Option<(SocketAddr, String)> {
+fn await_announcement(stdout: ChildStdout, has_token: bool) -> Option<(SocketAddr, String)> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         let mut lines = BufReader::new(stdout);
@@ -339,6 +385,9 @@ fn await_announcement(stdout: ChildStdout) -> Option<(SocketAddr, String)> {
                 Some(("listening", place)) => {
                     let address = place.strip_prefix("http://").and_then(|address| address.parse().ok());
                     at = at.or(address);
+                    if !has_token {
+                        let _ = tell.send(at.map(|at| (at, String::new())));
+                    }
                 }
                 Some(("token", path)) => {
                     let _ = tell.send(at.map(|at| (at, path.to_owned())));

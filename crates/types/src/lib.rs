@@ -7,6 +7,7 @@ mod exec;
 mod files;
 mod journal;
 mod layer;
+mod network;
 mod path;
 mod policy;
 mod port;
@@ -24,6 +25,7 @@ mod spec;
 mod terminals;
 mod time;
 mod token;
+mod usage;
 
 pub use capabilities::Capabilities;
 pub use error::{ErrorCode, RoomError};
@@ -36,6 +38,10 @@ pub use files::{
 };
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
 pub use layer::{Enforced, Layer, LayerSet, LayerState};
+pub use network::{
+    NetworkConnection, NetworkDenial, NetworkLeftOut, NetworkProposal, NetworkTotals, NetworkVerdict,
+    NetworkView, NetworkWay,
+};
 pub use path::{RoomPath, WORKSPACE, escape, unescape};
 pub use policy::{
     AddMounts, DenialCode, MountDenial, MountKind, MountOffer, MountState, OfferedBase, OfferedMount,
@@ -83,3 +89,7 @@ pub use terminals::{
 };
 pub use time::Timestamp;
 pub use token::{Caller, CreateToken, NewToken, Scope, TokenInfo, TokenList, TokenScope};
+pub use usage::{
+    DiskGauge, Gauge, LimitHits, ListUsage, SessionUsage, UsageLimits, UsageList, UsagePeak, UsagePoint,
+    UsageQuery, UsageRow, UsageSort,
+};

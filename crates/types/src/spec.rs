@@ -1,6 +1,6 @@
 //! What a room and a command are asked to be.
 
-use crate::LayerSet;
+use crate::{LayerSet, LayerState};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -74,8 +74,10 @@ pub struct Limits {
     /// Thousandths of a CPU.
     pub cpus_milli: Option<u64>,
     pub pids: Option<u64>,
-    /// Bytes that the room may write outside its mounts.
+    /// Bytes that a room in memory may write outside its mounts. What a layer holds is limited by its maker.
     pub disk: u64,
+    /// Files and directories that it may make; 0 is one for each 4 KiB of `disk`.
+    pub inodes: u64,
     /// Bytes of `/dev/shm`.
     pub shm: u64,
     pub open_files: u64,
@@ -88,6 +90,7 @@ impl Default for Limits {
             cpus_milli: None,
             pids: Some(1024),
             disk: 1 << 30,
+            inodes: 0,
             shm: 64 << 20,
             open_files: 16384,
         }
@@ -166,6 +169,8 @@ pub struct RoomSpec {
     /// Layers between the template and `layer`, the lowest first; each a directory of the host with `fs/` in it. Only
     /// with `layer`.
     pub lowers: Vec<PathBuf>,
+    /// How the size of `layer` is limited, in the words of whoever made it.
+    pub disk: Option<LayerState>,
     pub mounts: Vec<HostMount>,
     /// Directories of the host that the operator grants it.
     pub binds: Vec<Bind>,

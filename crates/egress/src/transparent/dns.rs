@@ -134,7 +134,7 @@ async fn find(name: &Name, kind: RecordType, session: &SessionNet) -> Result<boo
         return Ok(false);
     }
     let addresses = session.resolver.addresses(name).await.map_err(Trouble::Failed)?;
-    judge_all(&rules, &permit, &target, &addresses).map_err(deny)?;
+    judge_all(session, &rules, &permit, &target, &addresses).map_err(deny)?;
     Ok(true)
 }
 

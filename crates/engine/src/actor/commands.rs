@@ -60,6 +60,7 @@ impl Actor {
         hidden.clean_text(&mut plan.memo.text);
         let started = Timestamp::now();
         plan.memo.started = Some(started);
+        self.tell_of_proxy(&mut plan.spec);
         let run = ToGuest::Run {
             command,
             spec: plan.spec,
@@ -67,6 +68,7 @@ impl Actor {
             timeout_ms: Some(plan.timeout.as_millis() as u64),
             memo: serde_json::to_vec(&plan.memo).unwrap_or_default(),
             forget: self.due_to_be_forgotten(),
+            alone: plan.alone,
         };
         let Some(room) = &self.room else { return };
         let stdin: Vec<OwnedFd> = plan.stdin.into_iter().collect();
@@ -277,6 +279,7 @@ impl Actor {
         metrics.output_bytes.fetch_add(report.written[0] + report.written[1], Relaxed);
         let Waiter { memo, started, reply, .. } = waiter;
         let (text, actor, quiet) = (memo.text.clone(), memo.actor.clone(), memo.quiet);
+        self.count_end(&report, &text, None);
         match (reply, memo.key.clone()) {
             (Some(reply), _) => {
                 // Its end is in the journal by the time that the caller can look: who is answered runs after us.

@@ -16,7 +16,7 @@ impl Actor {
     /// When something is to be looked at, should nothing happen before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.room {
-            Some(_) => self.expires_at().into_iter().chain(self.forgets_at()).min(),
+            Some(_) => self.expires_at().into_iter().chain(self.forgets_at()).chain(self.looks_at()).min(),
             None => {
                 let retires = self.last_active + RETIRE_AFTER;
                 Some(self.expires_at().map_or(retires, |expires| expires.min(retires)))

@@ -2,17 +2,19 @@
 
 use super::{Actor, Waiter};
 use crate::admission::Place;
+use crate::disk::DiskLimit;
 use crate::exec::Memo;
 use crate::room::{Room, gone};
 use crate::{Verb, policy, validate};
 use serde_json::json;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use workroom_proto::{Answer, Question};
 use workroom_store::Change;
 use workroom_types::{
-    Enforced, HostMount, Lifetime, Limits, Network, Policy, Problem, ProblemCode, RoomSpec, RoomUser,
-    SessionState, Timestamp, UpdateSession,
+    Enforced, HostMount, LayerState, Lifetime, Limits, Network, Policy, Problem, ProblemCode, RoomSpec,
+    RoomUser, SessionState, Timestamp, UpdateSession,
 };
 
 impl Actor {
@@ -48,6 +50,7 @@ impl Actor {
                 self.row.session.enforced = enforced;
                 self.row.session.counters.starts += 1;
                 self.mounts_stand(&mounts, actor).await;
+                Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
                 self.secrets_at_start().await;
                 let layers = self.missing_layers();
@@ -75,7 +78,7 @@ impl Actor {
     }
 
     pub(super) async fn build(&mut self) -> Result<(Room, Enforced), Problem> {
-        let stack = self.stack().await?;
+        let stack = self.stack_with_fitting_top().await?;
         let mut spec = self.spec_on(&stack, self.row.session.counters.starts + 1)?;
         self.plan_mounts(&mut spec).await?;
         let shared = self.shared.clone();
@@ -88,10 +91,12 @@ impl Actor {
             Some(adopted) => {
                 self.shared.metrics.rooms_adopted.fetch_add(1, Relaxed);
                 self.place = Some(self.shared.admission.enter_anyway(&self.row.session.owner));
-                self.row.session.enforced = adopted.enforced;
+                self.row.session.enforced = self.enforced_in(adopted.enforced);
+                self.look_on();
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
                 self.room = Some(adopted.room);
+                Box::pin(self.connect_network()).await;
                 Box::pin(self.secrets_of_adopted()).await;
                 self.attach_all(&adopted.commands).await;
                 let commands = adopted.commands.len();
@@ -140,8 +145,11 @@ impl Actor {
 
     /// Ends every process and keeps every file: what was written is on the disk when this returns.
     pub(super) async fn stop(&mut self, actor: &str, reason: Option<&str>) {
+        self.last_look().await;
         self.enter(SessionState::Stopping, None);
-        self.end_room("the session was stopped").await;
+        let root = self.take_room_down("the session was stopped").await;
+        let top = self.stack.as_ref().map_or(self.row.session.id.clone(), |stack| stack.top.clone());
+        self.shared.flush_image(root, &top).await;
         if let Err(problem) = self.shared.flush_layers().await {
             tracing::warn!(session = %self.row.session.id, %problem, "files of a stopped session are not flushed");
         }
@@ -157,23 +165,32 @@ impl Actor {
     }
 
     pub(super) async fn end_room(&mut self, why: &str) {
-        if let Some(room) = self.room.take() {
-            let root = room.end().await;
-            // Letting go of the room's file system may flush it: not here.
-            tokio::task::spawn_blocking(move || drop(root));
-        }
+        let root = self.take_room_down(why).await;
+        // Letting go of the room's file system may flush it: not here.
+        tokio::task::spawn_blocking(move || drop(root));
+    }
+
+    /// Ends the room, and gives what holds its file system.
+    async fn take_room_down(&mut self, why: &str) -> Option<OwnedFd> {
+        let root = match self.room.take() {
+            Some(room) => room.end().await,
+            None => None,
+        };
         self.mounts_are_gone().await;
         self.room_is_gone(why).await;
+        root
     }
 
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        Box::pin(self.disconnect_network()).await;
         self.shared.ports.cut(&self.row.session.id);
         if let Some(clerks) = self.clerks.take() {
             clerks.end();
         }
         self.to_forget.clear();
+        Box::pin(self.record_usage()).await;
         self.row.session.enforced = Enforced::default();
         self.row.waiting = false;
         for (_, waiter) in std::mem::take(&mut self.commands) {
@@ -286,6 +303,8 @@ impl Actor {
         self.row.session.state = SessionState::Deleted;
         self.deleted = true;
         self.shared.ports.forget(&id);
+        self.shared.usage.forget(&id);
+        self.shared.protect_listeners().await;
         self.shared.discard_private(&id);
         self.shared.discard_unused(layers).await;
         Ok(())
@@ -303,15 +322,19 @@ pub(crate) fn room_spec(
     id: String,
     policy: &Policy,
     (layer, lowers): (PathBuf, Vec<PathBuf>),
+    disk: Option<LayerState>,
     mounts: &[(PathBuf, PathBuf)],
 ) -> Result<RoomSpec, Problem> {
     let standard = Limits::default();
+    let on_disk = DiskLimit::of(policy);
     let limits = Limits {
         memory: policy.memory,
         cpus_milli: policy.cpus_milli,
         pids: policy.pids,
         open_files: policy.open_files.unwrap_or(standard.open_files),
-        ..standard
+        disk: on_disk.map_or(standard.disk, |limit| limit.bytes),
+        inodes: on_disk.map_or(standard.inodes, |limit| limit.inodes),
+        shm: policy.shm.unwrap_or(standard.shm),
     };
     let mounts =
         mounts.iter().map(|(source, target)| HostMount { source: source.clone(), target: target.clone() });
@@ -323,12 +346,13 @@ pub(crate) fn room_spec(
         workspace: None,
         layer: Some(layer),
         lowers,
+        disk,
         mounts: mounts.collect(),
         binds: Vec::new(),
         writes_to_host: false,
         lifetime: Lifetime::Durable,
         require: validate::layers(&policy.require)?,
-        // Where the host's file system has no quotas the record says so; a policy may require them.
+        // Where nothing can limit what is written the record says so; a policy may require it.
         allow_missing: validate::layers(&policy.allow_missing)?.with(workroom_types::Layer::Disk),
         without: Default::default(),
     })

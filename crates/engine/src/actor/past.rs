@@ -68,7 +68,7 @@ impl Actor {
         let layer = shared.layer_dir(&stack.top);
         let id = format!("{}-{number}", self.row.session.id);
         let lowers = shared.layer_dirs(&stack.frozen);
-        room_spec(id, &policy, (layer, lowers), &shared.config.mounts)
+        room_spec(id, &policy, (layer, lowers), shared.disk_state(&policy), &shared.config.mounts)
     }
 
     /// Records that the session stands on another stack, and replaces its room by one on it. When this fails, all is as
@@ -109,6 +109,7 @@ impl Actor {
         told.state = if had_room { SessionState::Starting } else { told.state };
         let snapshot = self.snapshot.clone();
         let old = self.room.take();
+        let on = self.stack.as_ref().map_or(self.row.session.id.clone(), |stack| stack.top.clone());
         let build = async {
             match spec {
                 Some(spec) => {
@@ -119,6 +120,9 @@ impl Actor {
             }
         };
         let record = async {
+            if let (true, Some(old)) = (flush, &old) {
+                shared.flush_image(old.root(), &on).await;
+            }
             let flushed = if flush { shared.flush_layers().await } else { Ok(0.0) };
             let recorded = match flushed {
                 Ok(sync_ms) => shared.store.commit(changes).await.map(|_| sync_ms).map_err(storage),
@@ -164,6 +168,7 @@ impl Actor {
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
                 self.mounts_stand(&before.session.mounts, "server").await;
+                Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
                 self.secrets_at_start().await;
                 self.tell_services();
@@ -192,7 +197,9 @@ impl Actor {
     /// The session's files as they are now. `copying`: what the last time said was to be done first.
     pub(super) async fn moment(&mut self, copying: Option<Copying>) -> Result<Frozen<Moment>, Problem> {
         let stack = self.stack().await?;
-        let unwritten = is_empty_dir(&self.shared.layer_dir(&stack.top).join("fs"));
+        let top = self.shared.layer_dir(&stack.top);
+        // What is in a file system of its own is not to be seen from here.
+        let unwritten = !workroom_layers::is_image(&top) && is_empty_dir(&top.join("fs"));
         if unwritten && self.is_quiet().await? {
             let moment = Moment { layers: stack.frozen, next: None, pause_ms: 0.0, _new: Vec::new() };
             return Ok(Frozen::Done(moment));

@@ -26,6 +26,8 @@ impl Actor {
         if held.mounts != wanted.mounts {
             self.apply_mounts(held, wanted).await;
         }
+        self.apply_limits(held, wanted).await;
+        self.change_network(held, wanted).await;
         held.secrets.clone_from(&wanted.secrets);
     }
 }

@@ -55,6 +55,20 @@ impl Table {
         self.running.contains_key(&command)
     }
 
+    /// Bytes that those which run have written.
+    pub(super) fn written(&self) -> u64 {
+        let of = |running: &Running| {
+            let info = running.entry.info();
+            info.stdout.written + info.stderr.written
+        };
+        self.running.values().map(of).sum()
+    }
+
+    /// What those which run are.
+    pub(super) fn texts(&self) -> impl Iterator<Item = String> {
+        self.running.values().map(|running| crate::validate::shown(&running.entry.known().command))
+    }
+
     /// The numbers that the guest knows.
     pub(super) fn commands(&self) -> Vec<u32> {
         self.running.keys().copied().collect()
@@ -198,6 +212,7 @@ impl Actor {
         let file = crate::blocking(move || make_ring(&path)).await?;
         plan.memo.process.started = workroom_types::Timestamp::now();
         let entry = Entry::new(plan.memo.process.clone(), ring);
+        self.tell_of_proxy(&mut plan.spec);
         entry.hide(hidden.shared(&self.redactor));
         let run = Spawn {
             command,
@@ -257,6 +272,8 @@ impl Actor {
         self.touch();
         self.to_forget.push((command, Some(Instant::now() + RECORDED_WITHIN)));
         running.entry.finished(&report);
+        let info = running.entry.known();
+        self.count_end(&report, &info.command, Some(info.pid));
         // One that ended before it was seen to run.
         self.shared.recordings.start(&self.row.session.id, &running.entry);
         self.ended(&running, "process.exited").await;

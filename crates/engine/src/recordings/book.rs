@@ -36,11 +36,24 @@ pub(super) struct Live {
     pub(super) reached: watch::Sender<Reached>,
     /// It was deleted meanwhile.
     is_dropped: AtomicBool,
+    /// Somebody waits for what was not written yet.
+    is_waited_for: AtomicBool,
 }
 
 impl Live {
     pub(super) fn is_dropped(&self) -> bool {
         self.is_dropped.load(Relaxed)
+    }
+
+    /// Has all written soon that there is.
+    pub(super) fn wait_for(&self) {
+        self.is_waited_for.store(true, Relaxed);
+        self.entry.wake();
+    }
+
+    /// Whether somebody waits who did not when this was last asked.
+    pub(super) fn take_wait(&self) -> bool {
+        self.is_waited_for.swap(false, Relaxed)
     }
 }
 
@@ -72,7 +85,8 @@ impl Book {
             return None;
         }
         let reached = watch::channel(Reached::default()).0;
-        let begun = Arc::new(Live { entry: entry.clone(), reached, is_dropped: AtomicBool::new(false) });
+        let (is_dropped, is_waited_for) = Default::default();
+        let begun = Arc::new(Live { entry: entry.clone(), reached, is_dropped, is_waited_for });
         live.insert(id.to_owned(), begun.clone());
         Some(begun)
     }

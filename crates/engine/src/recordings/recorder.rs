@@ -230,7 +230,8 @@ impl Taker {
         }
         let is_over = self.next.state != Standing::Recording;
         let unwritten = self.recorder.used() - self.written.bytes;
-        let is_due = unwritten >= LARGE_BATCH || self.last_written.elapsed() >= WRITTEN_WITHIN;
+        let is_old = self.last_written.elapsed() >= WRITTEN_WITHIN;
+        let is_due = unwritten >= LARGE_BATCH || is_old || self.live.take_wait();
         if is_over || unwritten > 0 && is_due {
             self.write()?;
         }

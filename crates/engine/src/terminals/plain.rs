@@ -18,6 +18,8 @@ const LONGEST_SEQUENCE: usize = 64;
 pub(crate) struct From {
     pub(crate) cursor: u64,
     pub(crate) most: usize,
+    /// Columns of a line, if that is not as usual.
+    pub(crate) max_line: Option<usize>,
     pub(crate) runs: bool,
     /// Whether the alternate screen was on at a byte of the output.
     pub(crate) was_alternate: Box<dyn FnOnce(u64) -> bool + Send>,
@@ -47,7 +49,9 @@ pub(crate) fn page(entry: &Entry, from: From) -> Result<PlainPage, Problem> {
         end: is_all && !from.runs,
         ..PlainPage::default()
     };
-    let mut plain = Plain::new(PlainOptions::default());
+    let usual = PlainOptions::default();
+    let max_line = from.max_line.unwrap_or(usual.max_line);
+    let mut plain = Plain::new(PlainOptions { max_line, ..usual });
     if (from.was_alternate)(cursor) {
         plain.feed(ON_ALTERNATE, &mut page.text);
     }

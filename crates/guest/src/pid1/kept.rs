@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 use workroom_proto::{Answer, FromGuest, OutputRule, Question};
-use workroom_types::{CommandSpec, ErrorCode, RoomError};
+use workroom_types::{CommandSpec, ErrorCode, Layer, RoomError};
 
 impl Pid1 {
     pub(super) fn answer(&mut self, question: &Question) -> (Answer, Vec<OwnedFd>) {
@@ -74,8 +74,16 @@ impl Pid1 {
                 Err(error) => failed(error),
             },
             Question::Mount { .. } | Question::Unmount { .. } => (Answer::Unknown, Vec::new()),
+            Question::Namespaces => match self.census.namespaces() {
+                Ok(namespaces) => (Answer::Namespaces, namespaces),
+                Err(error) => failed(error),
+            },
             Question::Ports => (Answer::Ports(self.census.ports(&self.staff)), Vec::new()),
             Question::Processes => (Answer::Processes(self.census.list(&self.staff)), Vec::new()),
+            Question::Gauge => {
+                let own_disk = self.enforced.holds(Layer::Disk);
+                (Answer::Gauge(self.meters.gauge(&self.census, &self.staff, own_disk)), Vec::new())
+            }
             Question::Usage => {
                 let total = self.census.total(&self.staff);
                 let answer = Answer::Usage {
@@ -161,12 +169,26 @@ impl Pid1 {
     /// has any more to the next one: nothing is ended that may be of another command.
     fn kill_what_it_left(&mut self, command: u32) {
         let Some(label) = self.ended_runs.get(&command).map(|ended| ended.label) else { return };
+        self.end_what_is_left(label);
+    }
+
+    pub(super) fn end_what_is_left(&mut self, label: u64) {
         let is_or_may_be = |command: &Command| match command {
             Command::Launching { .. } => true,
             Command::Running { kept, .. } => kept.as_ref().is_some_and(|kept| kept.label == label),
         };
-        if label != 0 && !self.commands.values().any(is_or_may_be) {
-            self.census.kill_tree(label, &self.staff, FEW_LOOKS);
+        // Most leave nobody: one look says so.
+        if label == 0
+            || self.commands.values().any(is_or_may_be)
+            || self.census.others(&self.staff).is_empty()
+        {
+            return;
+        }
+        self.hear_of_clerks();
+        let (census, staff) = (&self.census, &self.staff);
+        let is_sure = census.kill_tree(label, staff, FEW_LOOKS);
+        if !is_sure && self.frozen_since.is_none() {
+            self.freezer.while_still(|| census.kill_tree(label, staff, MOST_LOOKS));
         }
     }
 

@@ -199,6 +199,7 @@ impl Stage {
             workspace: None,
             layer: Some(layer.to_owned()),
             lowers: lowers.iter().map(|lower| (*lower).to_owned()).collect(),
+            disk: None,
             mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],
             binds: Vec::new(),
             writes_to_host: false,

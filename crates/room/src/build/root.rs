@@ -103,7 +103,11 @@ fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str,
     let disk = builder.spec.limits.disk;
     let size = if limited { disk } else { 0 };
     // A file takes at least a page or an inode; neither can be used up before the other's share.
-    let inodes = if limited { (disk / 4096).max(1024) } else { 0 };
+    let inodes = match builder.spec.limits.inodes {
+        _ if !limited => 0,
+        0 => (disk / 4096).max(1024),
+        asked => asked,
+    };
     let (size, inodes) = (size.to_string(), inodes.to_string());
     let options =
         [FsOption::Set("size", &size), FsOption::Set("nr_inodes", &inodes), FsOption::Set("mode", "755")];
@@ -160,6 +164,9 @@ fn attach_layers(
         attach(lower.as_fd(), CWD, &place).during("root file system")?;
         stack.push(place);
     }
-    made.lacks(Layer::Disk, "the host's file system has no quota for it");
+    match builder.spec.disk.clone() {
+        Some(state) => made.enforced.set(Layer::Disk, state),
+        None => made.lacks(Layer::Disk, "no limit was asked for"),
+    }
     Ok(stack)
 }

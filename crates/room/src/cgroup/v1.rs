@@ -1,6 +1,8 @@
 //! cgroup v1: one group per controller and room.
 
-use super::{Hierarchies, RoomGroup, make_locked, not_asked, open_dir, open_file, write, write_if_there};
+use super::{
+    Hierarchies, LiveLimits, RoomGroup, make_locked, not_asked, open_dir, open_file, write, write_if_there,
+};
 use rustix::fs::{CWD, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,6 +50,7 @@ impl Controllers {
                 write_if_there(dir, "memory.kmem.tcp.limit_in_bytes", &(bytes / 4).to_string())?;
                 made.meters.oom = open_file(dir, "memory.oom_control", OFlags::RDONLY).ok();
                 made.meters.peak = open_file(dir, "memory.max_usage_in_bytes", OFlags::RDONLY).ok();
+                made.meters.memory = open_file(dir, "memory.usage_in_bytes", OFlags::RDONLY).ok();
                 made.locks.push(group);
                 (Layer::Memory, enforced())
             }
@@ -58,6 +61,8 @@ impl Controllers {
                 let group = join(&self.pids)?;
                 // The launcher is one of them.
                 write(group.as_fd(), "pids.max", &(count + 1).to_string())?;
+                made.meters.pids = open_file(group.as_fd(), "pids.current", OFlags::RDONLY).ok();
+                made.meters.pids_events = open_file(group.as_fd(), "pids.events", OFlags::RDONLY).ok();
                 made.locks.push(group);
                 (Layer::Pids, enforced())
             }
@@ -78,4 +83,42 @@ impl Controllers {
         });
         Ok(made)
     }
+}
+
+/// Changes the limits of a room that runs, where it has a group for them. What could not be changed is not among what is
+/// answered.
+pub(super) fn change(found: &Hierarchies, room: &str, wanted: &LiveLimits) -> Vec<(Layer, LayerState)> {
+    let group = |controller: &str| {
+        let parent = open_dir(CWD, found.controller(controller)?).ok()?;
+        open_dir(parent.as_fd(), format!("{}{room}", super::PREFIX)).ok()
+    };
+    let state = |limit: Option<u64>| match limit {
+        Some(_) => LayerState::Enforced("cgroup v1".into()),
+        None => not_asked(),
+    };
+    let mut changed = Vec::new();
+    if let (Some(memory), Some(group)) = (wanted.memory, group("memory")) {
+        let bytes = memory.map_or("-1".to_owned(), |bytes| bytes.to_string());
+        let both = ["memory.memsw.limit_in_bytes", "memory.limit_in_bytes"];
+        // Memory may never be more than memory and swap: which goes first depends on where they go.
+        let set =
+            |files: [&str; 2]| files.iter().all(|file| write_if_there(group.as_fd(), file, &bytes).is_ok());
+        if set(both) || set([both[1], both[0]]) {
+            changed.push((Layer::Memory, state(memory)));
+        }
+    }
+    if let (Some(pids), Some(group)) = (wanted.pids, group("pids")) {
+        // The launcher is one of them.
+        let count = pids.map_or("max".to_owned(), |count| (count + 1).to_string());
+        if write(group.as_fd(), "pids.max", &count).is_ok() {
+            changed.push((Layer::Pids, state(pids)));
+        }
+    }
+    if let (Some(milli), Some(group)) = (wanted.cpus_milli, group("cpu")) {
+        let quota = milli.map_or("-1".to_owned(), |milli| (milli * 100).to_string());
+        if write(group.as_fd(), "cpu.cfs_quota_us", &quota).is_ok() {
+            changed.push((Layer::Cpu, state(milli)));
+        }
+    }
+    changed
 }

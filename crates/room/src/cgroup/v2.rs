@@ -12,6 +12,8 @@ use std::path::Path;
 use workroom_guest::{Meters, WorkGroup};
 use workroom_types::{Layer, LayerState, Limits};
 
+use super::LiveLimits;
+
 /// What the base is called.
 pub(super) const BASE: &str = "workroom";
 
@@ -157,7 +159,10 @@ impl Base {
             oom: open_file(dir, "memory.events", OFlags::RDONLY).ok(),
             peak: open_file(dir, "memory.peak", OFlags::RDONLY).ok(),
             cpu: open_file(dir, "cpu.stat", OFlags::RDONLY).ok(),
+            ..Meters::default()
         };
+        // Others are not asked what they use now.
+        let meters = if durable { with_gauges(dir, meters) } else { meters };
         let freezer = if durable { freezer(dir) } else { None };
         let work = WorkGroup { birth: Some(group), join: Vec::new(), freezer };
         Ok(RoomGroup { work, meters, states, locks: Vec::new() })
@@ -183,6 +188,44 @@ impl Base {
 fn give_to(group: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
     let Some(owner) = owner else { return Ok(()) };
     Ok(chownat(group, "cgroup.procs", Some(Uid::from_raw(owner)), None, AtFlags::empty())?)
+}
+
+fn with_gauges(group: BorrowedFd<'_>, meters: Meters) -> Meters {
+    let open = |name: &str| open_file(group, name, OFlags::RDONLY).ok();
+    let (memory, pids) = (open("memory.current"), open("pids.current"));
+    Meters { memory, pids, pids_events: open("pids.events"), ..meters }
+}
+
+/// Changes the limits of a room that runs. What could not be changed is not among what is answered.
+pub(super) fn change(base: &Path, room: &str, wanted: &LiveLimits) -> io::Result<Vec<(Layer, LayerState)>> {
+    let base_dir = open_dir(CWD, base)?;
+    let group = open_dir(base_dir.as_fd(), format!("{}{room}", super::PREFIX))?;
+    let dir = group.as_fd();
+    let or_max = |limit: Option<u64>| limit.map_or("max".to_owned(), |limit| limit.to_string());
+    let state = |limit: Option<u64>| match limit {
+        Some(_) => LayerState::Enforced("cgroup v2".into()),
+        None => not_asked(),
+    };
+    let mut changed = Vec::new();
+    if let Some(memory) = wanted.memory
+        && write(dir, "memory.max", &or_max(memory)).is_ok()
+        && write_if_there(dir, "memory.swap.max", if memory.is_some() { "0" } else { "max" }).is_ok()
+    {
+        changed.push((Layer::Memory, state(memory)));
+    }
+    if let Some(pids) = wanted.pids
+        && write(dir, "pids.max", &or_max(pids)).is_ok()
+    {
+        changed.push((Layer::Pids, state(pids)));
+    }
+    if let Some(milli) = wanted.cpus_milli {
+        let quota = milli.map_or("max".to_owned(), |milli| (milli * 100).to_string());
+        let base = Base { guests: base_dir.try_clone()?, dir: base_dir, inside: false };
+        if base.enable_cpu() && write(dir, "cpu.max", &format!("{quota} 100000")).is_ok() {
+            changed.push((Layer::Cpu, state(milli)));
+        }
+    }
+    Ok(changed)
 }
 
 fn freezer(group: BorrowedFd<'_>) -> Option<(OwnedFd, OwnedFd)> {

@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod meta;
 pub(crate) mod mounts;
+pub(crate) mod network;
 pub(crate) mod past;
 pub(crate) mod policy;
 pub(crate) mod ports;
@@ -25,6 +26,7 @@ pub(crate) mod terminals;
 pub(crate) mod tokens;
 pub(crate) mod transfer;
 pub(crate) mod upload;
+pub(crate) mod usage;
 pub(crate) mod watch;
 
 use crate::app::App;
@@ -46,6 +48,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}", get(sessions::show).patch(sessions::update).delete(sessions::delete))
         .route("/v1/sessions/{id}/policy", get(policy::show).put(policy::replace))
         .route("/v1/policy", get(policy::server))
+        .route("/v1/sessions/{id}/usage", get(usage::of_session))
+        .route("/v1/usage", get(usage::list))
         .route("/v1/sessions/{id}/start", post(lifecycle::start))
         .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
         .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
@@ -80,6 +84,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/ports", get(ports::list).post(ports::publish))
         .route("/v1/sessions/{id}/ports/{port}", delete(ports::unpublish))
         .route("/v1/sessions/{id}/ports/{port}/ticket", post(ports::ticket))
+        .route("/v1/sessions/{id}/network", get(network::show))
+        .route("/v1/sessions/{id}/network/proposal", get(network::propose))
         .route("/v1/sessions/{id}/services", get(services::list))
         .route("/v1/sessions/{id}/services/{name}", service())
         .route("/v1/sessions/{id}/services/{name}/start", post(services::start))
@@ -126,6 +132,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(meta::healthy))
         .route("/readyz", get(meta::ready))
         .route("/metrics", get(meta::metrics))
+        .nest("/compat/slots", crate::compat::slots::routes_for(app.clone()))
         .fallback(no_route)
         .layer(from_fn_with_state(app.clone(), gate))
         .with_state(app)

@@ -185,7 +185,7 @@ pub(crate) struct PlainParams {
 )]
 pub(crate) async fn plain(call: Call) -> Answer {
     let params = call.query::<PlainParams>()?;
-    let query = PlainQuery { cursor: params.cursor, max: params.max };
+    let query = PlainQuery { cursor: params.cursor, max: params.max, max_line: None };
     Ok(Reply::ok(&named(&call).await?.plain(query).await?)?.into_response())
 }
 

@@ -1,0 +1,34 @@
+//! The layer that a session's next room writes to, and its limit.
+
+use super::Actor;
+use crate::disk::DiskLimit;
+use crate::{policy, storage};
+use workroom_store::{Change, SessionStack};
+use workroom_types::Problem;
+
+impl Actor {
+    /// The session's stack for a new room, with a top layer that is limited as the policy asks. One that is limited
+    /// otherwise is frozen as it is, and another put upon it.
+    pub(super) async fn stack_with_fitting_top(&mut self) -> Result<SessionStack, Problem> {
+        let stack = self.stack().await?;
+        let shared = self.shared.clone();
+        let policy = policy::effective(&shared, &self.row.session);
+        let limit = DiskLimit::of(&policy);
+        // Before it is asked whether something fits: this finds out what there is.
+        if limit.is_some() {
+            shared.disk_state(&policy);
+        }
+        if shared.disks.fits(&shared.layer_dir(&stack.top), limit) {
+            return Ok(stack);
+        }
+        let new = shared.new_layer()?;
+        let mut frozen = stack.frozen.clone();
+        frozen.push(stack.top.clone());
+        let (frozen, _squashed) = self.shallow(frozen).await?;
+        let next = SessionStack { frozen, top: new.layers[0].clone(), ..stack };
+        let put = Change::PutStack { session: self.row.session.id.clone(), stack: next.clone() };
+        shared.store.commit(vec![put]).await.map_err(storage)?;
+        self.stack = Some(next.clone());
+        Ok(next)
+    }
+}
