@@ -89,6 +89,7 @@ impl Shared {
         operator: Operator,
     ) -> Shared {
         let redactors = Redactors::of_log();
+        let store = Records::new(store, redactors.clone());
         let key_file = state.root().join("master.key");
         Shared {
             admission: Admission::new(config.quotas),
@@ -98,7 +99,7 @@ impl Shared {
             safe: Safe::new(config.master_key.clone().unwrap_or(KeySource::File(key_file))),
             config,
             state,
-            store: Records::new(store, redactors.clone()),
+            store,
             redactors,
             spawners,
             access,

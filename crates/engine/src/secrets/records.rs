@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use workroom_store::{Change, Outcome, Store, StoreError};
 
-/// Reads like the store; what is written is redacted first.
+/// Reads like the store; what is written is redacted first. Clones are the same.
+#[derive(Clone)]
 pub(crate) struct Records {
     store: Store,
     redactors: Arc<Redactors>,

@@ -17,7 +17,7 @@ use workroom_vault::{Redactor, SharedRedactor};
 const CUT: char = '…';
 
 /// Fields of a record that hold words; the others are read again by programs, and are what they are.
-const WORDS: [&str; 7] = ["command", "argv", "detail", "reason", "cwd", "tag", "title"];
+const WORDS: [&str; 8] = ["command", "argv", "detail", "reason", "cwd", "tag", "title", "host"];
 
 /// The sets of all sessions that have seen secrets.
 #[derive(Default)]
