@@ -10,6 +10,8 @@ EXPECTED = {
     "command_not_found",
     "command_not_executable",
     "layer_missing",
+    # Made-up names are those of no secret.
+    "secret_not_found",
     # A session whose time is over.
     "room_gone",
     # One key is generated and then tried with many requests.
@@ -66,14 +68,23 @@ def beyond_a_schema(path, body):
             or body.get("pty") is not None and body.get("stdin") is not None  # a terminal is the stdin
             or body.get("user") == "root"  # a server without privileges has none
             or body.get("stdin_encoding") == "base64"
+            or secrets_of(body)
             or (body.get("timeout_ms") or 0) > LONGEST_TIMEOUT_MS  # by the server's configuration
             or (body.get("max_output") or 0) > LARGEST_OUTPUT
         )
+    if "/secrets/" in path:
+        return body.get("encoding") == "base64"
     # The same thing said twice, in different words.
     create, channel = body.get("create") or {}, body.get("channel") or {}
     owners = {body.get("owner"), create.get("owner")} - {None}
     threads = {body.get("thread"), channel.get("thread_id")} - {None}
     return len(owners) > 1 or len(threads) > 1
+
+
+def secrets_of(body):
+    """A variable is of one of the two; and shells, loaders and interpreters have taken some names."""
+    named = body.get("secret_env") or {}
+    return bool(named.keys() & (body.get("env") or {}).keys()) or any(name.upper() == name for name in named)
 
 
 def texts(value):

@@ -54,6 +54,20 @@ pub(crate) struct ServeDefaults {
     pub(crate) policy_file: Option<PathBuf>,
     pub(crate) network: NetworkDefaults,
     pub(crate) recordings: RecordingDefaults,
+    /// Where the master key of secrets is; `master.key` in the state directory without it.
+    pub(crate) master_key: Option<MasterKeyDefaults>,
+}
+
+/// One of the three.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MasterKeyDefaults {
+    /// Made on first use.
+    pub(crate) file: Option<PathBuf>,
+    /// The name of a variable that holds the key.
+    pub(crate) env: Option<String>,
+    /// A program and its arguments, which prints the key.
+    pub(crate) command: Option<Vec<String>>,
 }
 
 /// What is recorded, and how much of it is kept.

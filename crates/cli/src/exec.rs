@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Set an environment variable; may be repeated
     #[arg(long, value_name = "K=V", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
+    /// Give it a secret as a variable; may be repeated
+    #[arg(long, value_name = "VARIABLE=SECRET", value_parser = arguments::variable)]
+    secret_env: Vec<(String, String)>,
     /// Who it runs as; neither has any capability [default: agent]
     #[arg(long, value_name = "USER", value_parser = ["root", "agent"])]
     user: Option<String>,
@@ -77,6 +80,7 @@ fn request(options: Options) -> Result<ExecRequest, Failure> {
         login: options.login.then_some(true),
         cwd: options.cwd,
         env: options.env.into_iter().collect(),
+        secret_env: options.secret_env.into_iter().collect(),
         timeout_ms: options.timeout,
         user: options.user.as_deref().map(arguments::user),
         max_output: options.max_output,

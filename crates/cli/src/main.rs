@@ -41,6 +41,7 @@ mod reset;
 mod result;
 mod run;
 mod screen;
+mod secret;
 mod seed;
 mod serve;
 mod service;
@@ -173,6 +174,8 @@ enum Verb {
     Events(events::Options),
     /// Show what sessions use, and follow it
     Top(top::Options),
+    /// Set, list and remove secrets, which rooms are given by name
+    Secret(secret::Options),
     /// Make, list and revoke tokens
     Token(token::Options),
     /// Show, verify and add to a session's record
@@ -267,6 +270,7 @@ fn main() -> ExitCode {
         Verb::Import(options) => transfer::import(options),
         Verb::Gc(options) => gc::run(options),
         Verb::Events(options) => events::run(options),
+        Verb::Secret(options) => secret::run(options),
         Verb::Token(options) => token::run(options),
         Verb::Top(options) => top::run(options),
         Verb::Journal(options) => journal::run(options),

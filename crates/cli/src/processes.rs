@@ -38,6 +38,9 @@ pub(crate) struct Spawn {
     /// Set an environment variable; may be repeated
     #[arg(long, value_name = "K=V", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
+    /// Give it a secret as a variable; may be repeated
+    #[arg(long, value_name = "VARIABLE=SECRET", value_parser = arguments::variable)]
+    secret_env: Vec<(String, String)>,
     /// Who it runs as [default: agent]
     #[arg(long, value_name = "USER", value_parser = ["root", "agent"])]
     user: Option<String>,
@@ -84,6 +87,8 @@ fn request(options: Spawn) -> Result<StartProcess, Failure> {
         argv: arguments::argv(options.argv)?,
         cwd: options.cwd,
         env: options.env.into_iter().collect(),
+        secret_env: options.secret_env.into_iter().collect(),
+        redact_values: Vec::new(),
         user: options.user.as_deref().map(arguments::user),
         stdin: options.stdin.then_some(ProcessStdin::Open(true)),
         pty: options.pty.then(PtySize::default),

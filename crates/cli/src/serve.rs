@@ -1,7 +1,7 @@
 //! `workroom serve`: the host daemon.
 
 use crate::EXIT_FAULT;
-use crate::config::{self, ServeDefaults};
+use crate::config::{self, MasterKeyDefaults, ServeDefaults};
 use crate::remote::complain;
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
-use workroom_engine::{Engine, EngineConfig, RecordWhat};
+use workroom_engine::{Engine, EngineConfig, KeySource, RecordWhat};
 use workroom_room::Spawner;
 use workroom_server::{Listeners, ServerConfig};
 use workroom_types::{RoomError, parse_bytes, parse_cpus, parse_duration};
@@ -57,6 +57,7 @@ pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>)
     // Everything that is made from here on is ours alone, whatever the caller's umask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_open_files();
+    keep_cores_empty();
     start_log(options.quiet, &options.log_format);
     let served = Plan::from_options(options).and_then(|plan| serve(plan, spawner));
     match served {
@@ -75,6 +76,36 @@ pub(crate) fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
+/// A server that crashes leaves no secrets behind. One byte and not none: a program that takes cores is then kept away too.
+fn keep_cores_empty() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
+}
+
+/// One entry of the log, on its way to stderr without secrets.
+#[derive(Default)]
+struct CleanLog {
+    entry: Vec<u8>,
+}
+
+impl Write for CleanLog {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        self.entry.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An entry is written whole: a secret could be in two pieces of it.
+impl Drop for CleanLog {
+    fn drop(&mut self) {
+        let _ = std::io::stderr().write_all(&workroom_engine::redact_log(&self.entry));
+    }
+}
+
 pub(crate) fn start_log(quiet: bool, format: &str) {
     let named = std::env::var("WORKROOM_LOG").ok().and_then(|name| name.parse::<LevelFilter>().ok());
     let level = match (quiet, named) {
@@ -82,7 +113,7 @@ pub(crate) fn start_log(quiet: bool, format: &str) {
         (false, Some(level)) => level,
         (false, None) => LevelFilter::INFO,
     };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(CleanLog::default);
     // There is none yet: this is the only place that sets one.
     let _ = match format {
         "json" => tracing::subscriber::set_global_default(log.json().finish()),
@@ -164,6 +195,21 @@ fn set<T, U>(
     Ok(())
 }
 
+/// Where the master key comes from.
+fn master_key(given: &MasterKeyDefaults) -> Result<KeySource, String> {
+    let wrong = "the configuration's serve.master_key names one of file, env and command";
+    match (&given.file, &given.env, &given.command) {
+        (Some(file), None, None) if file.is_absolute() => Ok(KeySource::File(file.clone())),
+        (Some(file), None, None) => Err(format!(
+            "the configuration's serve.master_key.file {} is not an absolute path",
+            file.display()
+        )),
+        (None, Some(name), None) => Ok(KeySource::Environment(name.clone())),
+        (None, None, Some(command)) if !command.is_empty() => Ok(KeySource::Command(command.clone())),
+        _ => Err(wrong.to_owned()),
+    }
+}
+
 pub(crate) fn engine_config(
     mut engine: EngineConfig,
     defaults: &ServeDefaults,
@@ -180,6 +226,8 @@ pub(crate) fn engine_config(
     set("quotas.created_per_user_per_day", &mut quotas.created_per_user_per_day, per_day, number)?;
     set("quotas.queue", &mut quotas.queue, given.queue.as_ref(), number)?;
     set("quotas.longest_wait", &mut quotas.longest_wait, given.longest_wait.as_ref(), time)?;
+
+    engine.master_key = defaults.master_key.as_ref().map(master_key).transpose()?;
 
     let (exec, given) = (&mut engine.exec, &defaults.exec);
     set("exec.timeout", &mut exec.timeout, given.timeout.as_ref(), time)?;

@@ -56,7 +56,7 @@ struct Put {
     #[arg(value_name = "NAME")]
     name: String,
     /// Take the definition from a file of JSON or TOML; - is stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ready", "argv", "command", "cwd", "env", "user", "restart", "backoff", "most_restarts", "depends_on", "ready_timeout", "ready_interval", "stop_timeout", "autostart"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ready", "argv", "command", "cwd", "env", "secret_env", "user", "restart", "backoff", "most_restarts", "depends_on", "ready_timeout", "ready_interval", "stop_timeout", "autostart"])]
     file: Option<PathBuf>,
     /// A command for the room's shell
     #[arg(short, long, value_name = "COMMAND", conflicts_with = "argv")]
@@ -70,6 +70,9 @@ struct Put {
     /// A variable of its environment
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
+    /// Give it a secret as a variable; may be repeated
+    #[arg(long, value_name = "VARIABLE=SECRET", value_parser = arguments::variable)]
+    secret_env: Vec<(String, String)>,
     /// Who it runs as [default: agent]
     #[arg(long, value_name = "USER", value_parser = ["agent", "root"])]
     user: Option<String>,
@@ -275,6 +278,7 @@ fn spec(put: Put) -> Result<ServiceSpec, Failure> {
         argv: Some(put.argv).filter(|argv| !argv.is_empty()),
         cwd: put.cwd,
         env: put.env.into_iter().collect(),
+        secret_env: put.secret_env.into_iter().collect(),
         user: put.user.as_deref().map(arguments::user),
         readiness,
         restart: match put.restart.as_deref() {

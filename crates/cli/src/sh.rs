@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// With --new: set an environment variable; may be repeated
     #[arg(long, value_name = "K=V", value_parser = arguments::variable, requires = "new")]
     env: Vec<(String, String)>,
+    /// With --new: give it a secret as a variable; may be repeated
+    #[arg(long, value_name = "VARIABLE=SECRET", value_parser = arguments::variable, requires = "new")]
+    secret_env: Vec<(String, String)>,
     /// With --new: who it runs as; neither has any capability [default: agent]
     #[arg(long, value_name = "USER", value_parser = ["root", "agent"], requires = "new")]
     user: Option<String>,
@@ -89,6 +92,7 @@ fn to_make(options: Options) -> CreateShell {
         shell: options.kind.map(|kind| if kind == "sh" { ShellKind::Sh } else { ShellKind::Bash }),
         cwd: options.cwd,
         env: options.env.into_iter().collect(),
+        secret_env: options.secret_env.into_iter().collect(),
         user: options.user.as_deref().map(arguments::user),
         name: options.name,
         record: None,
@@ -101,6 +105,7 @@ async fn command(client: &Client, id: &str, options: Options) -> Result<ExitCode
         timeout_ms: options.timeout,
         max_output: options.max_output,
         encoding: None,
+        redact_values: Vec::new(),
     };
     let shell = options.shell.as_deref().unwrap_or(DEFAULT);
     let status = |code: i32| ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAULT));

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Attach to a terminal that is open, by its id or its name
-    #[arg(long, value_name = "TERMINAL", conflicts_with_all = ["name", "cwd", "env", "user", "shell"])]
+    #[arg(long, value_name = "TERMINAL", conflicts_with_all = ["name", "cwd", "env", "secret_env", "user", "shell"])]
     attach: Option<String>,
     /// Only watch: no key is passed on, and the terminal keeps its size
     #[arg(long, requires = "attach")]
@@ -49,6 +49,9 @@ pub(crate) struct Options {
     /// Set an environment variable; may be repeated
     #[arg(long, value_name = "K=V", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
+    /// Give it a secret as a variable; may be repeated
+    #[arg(long, value_name = "VARIABLE=SECRET", value_parser = arguments::variable)]
+    secret_env: Vec<(String, String)>,
     /// Who it runs as [default: agent]
     #[arg(long, value_name = "USER", value_parser = ["root", "agent"])]
     user: Option<String>,
@@ -139,6 +142,7 @@ async fn choose(client: &Client, session: &str, options: &Options) -> Result<(Pr
         shell: options.shell.as_deref().map(shell_named),
         cwd: options.cwd.clone(),
         env: options.env.iter().cloned().collect(),
+        secret_env: options.secret_env.iter().cloned().collect(),
         name: options.name.clone(),
         user: options.user.as_deref().map(arguments::user),
         ..OpenTerminal::default()

@@ -11,6 +11,7 @@ mod past;
 mod policy;
 mod processes;
 mod relatives;
+mod secrets;
 mod services;
 mod squash;
 mod usage;
@@ -19,6 +20,7 @@ pub(crate) use life::room_spec;
 pub(crate) use past::{Copying, Frozen, no_snapshot};
 pub(crate) use processes::PART as PROCESS_PART;
 pub(crate) use relatives::{ForkCost, Kept, MergePlan, NewForks};
+pub(crate) use secrets::CallSecrets;
 pub(crate) use squash::Squashed;
 
 use crate::admission::Place;
@@ -27,6 +29,7 @@ use crate::files::clerks::Clerks;
 use crate::processes::entry::Entry;
 use crate::processes::plan::SpawnPlan;
 use crate::room::{Room, gone};
+use crate::secrets::redactors::clean_session;
 use crate::services::board::Board;
 use crate::shared::Shared;
 use crate::{IdempotencyKey, Verb};
@@ -44,6 +47,7 @@ use workroom_types::{
     Merged, MountRequest, PolicyView, Problem, ProblemCode, ProcessInfo, Session, SessionState, SessionUsage,
     Snapshot, Timestamp, UpdateSession, UsageQuery,
 };
+use workroom_vault::{Redactor, SharedRedactor};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
@@ -196,6 +200,16 @@ pub(crate) enum Ask {
         actor: String,
         reply: Reply<()>,
     },
+    /// Secrets may have changed that its room is given.
+    RefreshSecrets {
+        reply: Reply<()>,
+    },
+    /// Further values that must not be seen in the output of a command that runs.
+    Hide {
+        command: u32,
+        values: Vec<String>,
+        reply: Reply<()>,
+    },
     /// It was never recorded: leave no trace of it.
     Abandon {
         reply: Reply<()>,
@@ -217,6 +231,8 @@ pub(crate) struct Handle {
     pub(crate) snapshot: Arc<Mutex<Session>>,
     /// Whether a command is under way.
     pub(crate) working: Arc<AtomicBool>,
+    /// What must not be seen of it.
+    pub(crate) redactor: SharedRedactor,
 }
 
 impl Handle {
@@ -235,6 +251,8 @@ struct Waiter {
     started: Timestamp,
     live: Option<oneshot::Sender<Live>>,
     reply: Option<Reply<Finished>>,
+    /// What must not be seen of it, if it was started here.
+    redactor: Option<Arc<Redactor>>,
 }
 
 /// How an owner begins.
@@ -269,6 +287,9 @@ pub(crate) struct Actor {
     commands: HashMap<u32, Waiter>,
     table: processes::Table,
     services: services::Services,
+    secrets: secrets::RoomSecrets,
+    /// What must not be seen of what it and its rooms were given.
+    redactor: SharedRedactor,
     next_command: u32,
     next_request: u32,
     /// Commands whose end is known here and still kept by the guest; some for a while longer.
@@ -293,7 +314,14 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
     let (sender, asks) = mpsc::channel(256);
     let snapshot = Arc::new(Mutex::new(row.session.clone()));
     let owner = row.session.owner.as_str().into();
-    let handle = Handle { asks: sender, owner, snapshot: snapshot.clone(), working: Arc::default() };
+    let redactor = SharedRedactor::new(Redactor::none());
+    let handle = Handle {
+        asks: sender,
+        owner,
+        snapshot: snapshot.clone(),
+        working: Arc::default(),
+        redactor: redactor.clone(),
+    };
     if let Err(there) = shared.register(&row.session.id, &handle) {
         return there;
     }
@@ -320,6 +348,8 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         commands: HashMap::new(),
         table: processes::Table::default(),
         services: services::Services::of(is_new),
+        secrets: secrets::RoomSecrets::default(),
+        redactor,
         next_command: 1,
         next_request: 1,
         to_forget: Vec::new(),
@@ -530,6 +560,14 @@ impl Actor {
                 self.publish();
                 let _ = reply.send(done);
             }
+            Ask::RefreshSecrets { reply } => {
+                Box::pin(self.secrets_at_start()).await;
+                let _ = reply.send(Ok(()));
+            }
+            Ask::Hide { command, values, reply } => {
+                let done = Box::pin(self.hide(command, &values)).await;
+                let _ = reply.send(done.map(drop));
+            }
             Ask::Abandon { reply } => {
                 self.end_room("the session was not made").await;
                 self.deleted = true;
@@ -555,6 +593,7 @@ impl Actor {
         let mut session = self.row.session.clone();
         session.room_policy = None;
         session.room_binds = None;
+        clean_session(&self.redactor.get(), &mut session);
         if session.state == SessionState::Running && self.row.waiting {
             session.state = SessionState::WaitingForInput;
         }

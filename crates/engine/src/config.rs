@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 pub use workroom_egress::process::Settings as NetworkSettings;
 use workroom_types::{Policy, ProcessKind};
+use workroom_vault::KeySource;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
@@ -22,6 +23,8 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// What the operator says of policies, and may change at any time; `policy.toml` in the state directory without it.
     pub policy_file: Option<PathBuf>,
+    /// Where the master key of secrets is; the file `master.key` in the state directory without it.
+    pub master_key: Option<KeySource>,
     /// Host paths that every room sees read-only: source, place in the room.
     pub mounts: Vec<(PathBuf, PathBuf)>,
 }
@@ -155,6 +158,7 @@ impl EngineConfig {
             listeners: Vec::new(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
             policy_file: None,
+            master_key: None,
             mounts: Vec::new(),
         }
     }

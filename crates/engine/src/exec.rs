@@ -1,5 +1,6 @@
 //! One command: from what its caller asked to what a room is told, and from what came out to the answer.
 
+use crate::actor::CallSecrets;
 use crate::config::ExecDefaults;
 use crate::{IdempotencyKey, validate};
 use base64::Engine as _;
@@ -28,6 +29,7 @@ pub(crate) struct ExecPlan {
     pub(crate) rule: OutputRule,
     pub(crate) timeout: Duration,
     pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) secrets: CallSecrets,
     pub(crate) memo: Memo,
     /// Whether what it leaves running ends with it.
     pub(crate) alone: bool,
@@ -87,6 +89,7 @@ pub(crate) fn plan(
     actor: &str,
     live: bool,
 ) -> Result<ExecPlan, Problem> {
+    let secrets = CallSecrets::new(request.secret_env, &request.env, request.redact_values)?;
     let words = Words {
         command: request.command,
         argv: request.argv,
@@ -121,7 +124,7 @@ pub(crate) fn plan(
     let encoding = request.encoding.unwrap_or_default();
     let memo =
         Memo { actor: actor.to_owned(), text, max_output, encoding, key: None, started: None, quiet: false };
-    Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, memo, alone: false })
+    Ok(ExecPlan { spec, rule: OutputRule { head, ring, live }, timeout, stdin, secrets, memo, alone: false })
 }
 
 /// What a caller says of a command, whatever it is run as.

@@ -35,6 +35,7 @@ mod processes;
 mod reconcile;
 mod recordings;
 mod room;
+mod secrets;
 mod services;
 mod sessions;
 mod shared;
@@ -66,10 +67,12 @@ pub use processes::{
     Followed, Follower, LARGEST_PAGE, LONGEST_WAIT, OutputQuery, ProcessHandle, SIGNALS, Viewer,
 };
 pub use recordings::{RecordingQuery, RecordingStream};
+pub use secrets::{Whose, redact_log};
 pub use services::LogQuery;
 pub use terminals::{PlainQuery, ScreenQuery, TerminalHandle};
 pub use usage::Totals;
 pub use workroom_proto::NewFile;
+pub use workroom_vault::KeySource;
 
 use crate::access::Access;
 use crate::actor::Ask;
@@ -200,6 +203,13 @@ impl Engine {
         shared.protect_listeners().await;
         pools::at_start(&shared).await?;
         tokio::spawn(reconcile::run(shared.clone()));
+        let for_secrets = shared.clone();
+        tokio::spawn(async move {
+            // Not waited for: where the key comes from may be slow.
+            if let Err(problem) = for_secrets.safe.finish_rotation(&for_secrets.store).await {
+                tracing::warn!(%problem, "whether a rotation of the master key is to be finished is not known");
+            }
+        });
         Ok(Engine { shared })
     }
 

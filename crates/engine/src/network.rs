@@ -20,6 +20,7 @@ mod record;
 pub(crate) use check::{capped, check_ceiling, check_document, check_ranges};
 pub(crate) use environment::give_proxy;
 
+use crate::secrets::records::Records;
 use line::Line;
 use record::Record;
 use std::collections::HashMap;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use workroom_egress::process::{FromEgress, Seen, Settings, ToEgress, Wanted};
 use workroom_egress::transparent::{MTU, ROOM};
 use workroom_room::{Wires, Wish};
-use workroom_store::{Change, Store};
+use workroom_store::Change;
 use workroom_types::{NetworkPolicy, NetworkProposal, NetworkTotals, Problem, ProblemCode, Timestamp};
 
 /// Where the proxy is on a room's loopback, unless something else is there.
@@ -48,7 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) const WISH: Wish = Wish { address: ROOM, mtu: MTU, port: PROXY_PORT };
 
 pub(crate) struct Networks {
-    store: Store,
+    store: Records,
     settings: Settings,
     /// The process, once somebody needed it.
     line: tokio::sync::Mutex<Option<Arc<Line>>>,
@@ -93,7 +94,7 @@ fn broken(why: &str) -> Problem {
 }
 
 impl Networks {
-    pub(crate) fn new(store: Store, settings: Settings, listeners: Vec<SocketAddr>) -> Arc<Networks> {
+    pub(crate) fn new(store: Records, settings: Settings, listeners: Vec<SocketAddr>) -> Arc<Networks> {
         Arc::new(Networks {
             store,
             settings,

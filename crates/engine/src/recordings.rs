@@ -20,6 +20,7 @@ use crate::actor::{Ask, PROCESS_PART};
 use crate::config::RecordingLimits;
 use crate::processes::entry::Entry;
 use crate::processes::notes::Note;
+use crate::secrets::redactors::clean_text;
 use crate::{Engine, blocking, sessions, storage, validate};
 use book::{Book, Live, is_over};
 use file::{Reached, Standing};
@@ -111,6 +112,10 @@ impl Recordings {
     pub(crate) fn mark(&self, session: &str, process: &str, label: &str) -> bool {
         let Some(book) = self.books().get(session).cloned() else { return false };
         let Some(live) = book.find(process) else { return false };
+        let mut label = label.to_owned();
+        if let Some(redactor) = live.entry.redactor() {
+            clean_text(&redactor.get(), &mut label);
+        }
         let label = &label[..label.floor_char_boundary(LONGEST_LABEL)];
         live.entry.note(live.entry.moment(), Note::Marked(label.to_owned()))
     }

@@ -22,6 +22,8 @@ pub use logs::LogQuery;
 
 use crate::actor::{Ask, Handle};
 use crate::idempotency::intent;
+use crate::policy;
+use crate::secrets::redactors::refuse_secrets;
 use crate::{Engine, Permit, ProcessHandle, filters, sessions, storage};
 use board::{Board, Command, Slot};
 use std::sync::Arc;
@@ -53,6 +55,11 @@ impl Engine {
             // Before anything is defined that could not be started.
             room(&handle, id, caller).await?;
         }
+        if policy::effective(&self.shared, &handle.session()).secrets.is_some() {
+            // With a room it is known what must not be in a definition, which is kept.
+            room(&handle, id, caller).await?;
+        }
+        refuse_secrets(&handle.redactor.get(), &spec, "the service's definition")?;
         let changing = board.changing().await;
         let is_new = board.slot(name).is_none();
         // Defined by an attempt that was cut short by the server's end: it only has to be up.

@@ -4,6 +4,7 @@ use crate::actor::{Ask, Beginning, Handle, room_spec, spawn};
 use crate::idempotency::intent;
 use crate::policy;
 use crate::room::Room;
+use crate::secrets::redactors::clean_problem;
 use crate::shared::Shared;
 use crate::state_dir::random_u32;
 use crate::{Permit, storage, validate};
@@ -60,7 +61,8 @@ pub(crate) async fn ask<T>(
         return Err(Problem::no_session(id));
     }
     // An owner that goes without an answer does so because its session was deleted.
-    answer.await.unwrap_or_else(|_| Err(Problem::no_session(id)))
+    let answered = answer.await.unwrap_or_else(|_| Err(Problem::no_session(id)));
+    answered.map_err(|problem| clean_problem(&handle.redactor.get(), problem))
 }
 
 pub(crate) async fn get(shared: &Arc<Shared>, caller: &Caller, id: &str) -> Result<Session, Problem> {

@@ -13,6 +13,9 @@ use crate::operator::Operator;
 use crate::pools::Pools;
 use crate::ports::Ports;
 use crate::recordings::Recordings;
+use crate::secrets::records::Records;
+use crate::secrets::redactors::Redactors;
+use crate::secrets::safe::Safe;
 use crate::shells::Shells;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
@@ -24,11 +27,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 use workroom_store::Store;
 use workroom_types::{Problem, ProblemCode};
+use workroom_vault::KeySource;
 
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) state: StateDir,
-    pub(crate) store: Store,
+    /// What is written to it is redacted first.
+    pub(crate) store: Records,
+    pub(crate) safe: Safe,
+    pub(crate) redactors: Arc<Redactors>,
     pub(crate) spawners: Spawners,
     pub(crate) admission: Admission,
     pub(crate) access: Access,
@@ -81,14 +88,19 @@ impl Shared {
         access: Access,
         operator: Operator,
     ) -> Shared {
+        let redactors = Redactors::of_log();
+        let store = Records::new(store, redactors.clone());
+        let key_file = state.root().join("master.key");
         Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
             ports: Ports::new(config.ports),
             networks: Networks::new(store.clone(), config.network.clone(), config.listeners.clone()),
+            safe: Safe::new(config.master_key.clone().unwrap_or(KeySource::File(key_file))),
             config,
             state,
             store,
+            redactors,
             spawners,
             access,
             operator,
@@ -131,6 +143,14 @@ impl Shared {
         Some(snapshot.owner == user)
     }
 
+    /// Those of sessions that have a room, by id and owner.
+    pub(crate) fn live_owners(&self, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<(String, Handle)> {
+        let owners = self.owners();
+        let wanted = owners.iter().filter(|(id, handle)| is_wanted(id, &handle.owner));
+        let live = wanted.filter(|(_, handle)| handle.session().state.is_live());
+        live.map(|(id, handle)| (id.clone(), handle.clone())).collect()
+    }
+
     /// Registers an owner, unless there is one.
     pub(crate) fn register(&self, id: &str, handle: &Handle) -> Result<(), Handle> {
         let mut owners = self.owners();
@@ -146,6 +166,7 @@ impl Shared {
     pub(crate) fn forget(&self, id: &str) {
         self.owners().remove(id);
         self.shells.forget(id);
+        self.redactors.forget(id);
     }
 
     /// Lets an owner go that nobody has anything to ask of. Under the lock, so that nobody begins to meanwhile.
@@ -155,6 +176,7 @@ impl Shared {
         if unwanted {
             owners.remove(id);
             self.shells.forget(id);
+            self.redactors.forget(id);
         }
         unwanted
     }

@@ -14,18 +14,20 @@ mod driver;
 mod line;
 mod run;
 
-use crate::actor::{Ask, Handle};
+use crate::actor::{Ask, CallSecrets, Handle};
 use crate::idempotency::intent;
 use crate::processes::entry::Entry;
 use crate::processes::plan;
 use crate::room::gone;
+use crate::secrets::redactors::{clean_text, refuse_secrets};
+use crate::secrets::resolve::{self, compile};
 use crate::shared::Shared;
 use crate::state_dir::random_u32;
-use crate::{Engine, Permit, sessions, storage, validate};
+use crate::{Engine, Permit, policy, sessions, storage, validate};
 use line::{Line, ShellRecord, Wire};
 use run::{Begun, RunPlan};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use workroom_proto::RunStage;
@@ -261,7 +263,11 @@ impl Engine {
             ));
         }
         let encoding = request.encoding.unwrap_or_default();
-        Ok(RunPlan { command: request.command, timeout, max_output, encoding, mark: new_mark()? })
+        let CallSecrets { redact, .. } =
+            CallSecrets::new(BTreeMap::new(), &BTreeMap::new(), request.redact_values)?;
+        let redactor = compile(resolve::values(&redact).iter());
+        let mark = new_mark()?;
+        Ok(RunPlan { command: request.command, timeout, max_output, encoding, redact, redactor, mark })
     }
 }
 
@@ -302,12 +308,18 @@ impl Found<'_> {
             return Err(Problem::limit("shells", detail, "remove one"));
         }
         let id = made.map_or_else(|| plan::new_id(ProcessKind::Shell), Ok)?;
-        let CreateShell { cwd, env, user, name, record, .. } = request;
-        let record = ShellRecord { id: id.clone(), name, shell, cwd, env, user, record };
+        let CreateShell { cwd, env, secret_env, user, name, record, .. } = request;
+        let record = ShellRecord { id: id.clone(), name, shell, cwd, env, secret_env, user, record };
         let line = Line::new(record);
         if let Some(permit) = permit {
             self.shared.store.commit(vec![intent(permit, &id)]).await.map_err(storage)?;
         }
+        if policy::effective(self.shared, &self.handle.session()).secrets.is_some() {
+            // With a room it is known what must not be in a record, which is kept.
+            let actor = self.actor.to_owned();
+            sessions::ask(&self.handle, self.session, |reply| Ask::RoomForServices { actor, reply }).await?;
+        }
+        refuse_secrets(&self.handle.redactor.get(), &line.record.env, "the shell's environment")?;
         self.start(&line).await?;
         let change = Change::PutPart {
             session: self.session.to_owned(),
@@ -322,11 +334,12 @@ impl Found<'_> {
 
     /// A process for a shell, which runs when this returns.
     async fn start(&self, line: &Line) -> Result<Arc<Wire>, Problem> {
-        let ShellRecord { id, name, shell, cwd, env, user, record } = line.record.clone();
+        let ShellRecord { id, name, shell, cwd, env, secret_env, user, record } = line.record.clone();
         let request = StartProcess {
             argv: Some(driver::argv(shell)),
             cwd,
             env,
+            secret_env,
             user,
             record,
             ..StartProcess::default()
@@ -384,6 +397,7 @@ impl Found<'_> {
                 }
                 Err(reason) => return Err(gone(&reason)),
             };
+            self.hide(&wire, plan).await?;
             match run::begin(place, &wire, plan).await? {
                 Begun::Yes => break wire,
                 Begun::Ended => {}
@@ -398,6 +412,13 @@ impl Found<'_> {
         }
         self.journal(line, plan, &result).await;
         Ok(result)
+    }
+
+    /// Has the guest look for what the call names, from now on.
+    async fn hide(&self, wire: &Wire, plan: &RunPlan) -> Result<(), Problem> {
+        let Some(command) = wire.entry.command().filter(|_| !plan.redact.is_empty()) else { return Ok(()) };
+        let values = plan.redact.clone();
+        sessions::ask(&self.handle, self.session, |reply| Ask::Hide { command, values, reply }).await
     }
 
     /// Waits for a command that a server before this one has given.
@@ -418,21 +439,27 @@ impl Found<'_> {
         ))
     }
 
+    /// Redacted first and shortened then: of a secret that was cut through nothing is known.
+    fn clean(&self, plan: &RunPlan) -> String {
+        let mut text = plan.command.clone();
+        clean_text(&self.handle.redactor.get(), &mut text);
+        clean_text(&plan.redactor, &mut text);
+        text
+    }
+
     /// Tells the shell's recording, if there is one, that a command begins.
     fn mark_recording(&self, wire: &Wire, plan: &RunPlan) {
-        let label: String = plan.command.chars().take(MOST_LABEL).collect();
+        let label: String = self.clean(plan).chars().take(MOST_LABEL).collect();
         self.shared.recordings.mark(self.session, &wire.entry.id(), &label);
     }
 
     async fn journal(&self, line: &Line, plan: &RunPlan, result: &ShellResult) {
-        let mut end = plan.command.len().min(MOST_TEXT);
-        while !plan.command.is_char_boundary(end) {
-            end -= 1;
-        }
+        let command = self.clean(plan);
+        let end = command.floor_char_boundary(MOST_TEXT);
         let body = json!({
             "shell": line.record.id,
             "name": line.record.name,
-            "command": plan.command[..end],
+            "command": command[..end],
             "exit_code": result.exit_code,
             "timed_out": result.timed_out,
             "ended": result.shell.ended,

@@ -177,6 +177,8 @@ fn shell(request: OpenTerminal, has_bash: bool) -> Result<StartProcess, Problem>
         argv: Some(argv.iter().map(|&word| word.to_owned()).collect()),
         cwd: request.cwd,
         env,
+        secret_env: request.secret_env,
+        redact_values: request.redact_values,
         user: request.user,
         pty: Some(PtySize { cols: request.cols, rows: request.rows }),
         record: request.record,

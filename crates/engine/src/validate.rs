@@ -174,6 +174,7 @@ pub(crate) fn policy(policy: &Policy) -> Result<(), Problem> {
     if let Some(network) = &policy.network {
         crate::network::check_document(network)?;
     }
+    policy.secrets.as_ref().map_or(Ok(()), crate::secrets::resolve::check_policy)?;
     layers(&policy.require)?;
     layers(&policy.allow_missing).map(drop)
 }

@@ -6,6 +6,7 @@
 
 mod archive;
 mod change;
+mod closed;
 mod copy;
 mod delete;
 mod draft;

@@ -23,7 +23,9 @@ mod launcher;
 mod output;
 mod pid1;
 mod ports;
+mod redaction;
 mod runs;
+mod secret_files;
 mod since;
 mod terminal;
 mod usage;
@@ -51,6 +53,8 @@ pub struct Guest {
     /// Whether commands can be given another uid than the guest's own.
     pub switches_users: bool,
     pub resource_limits: Vec<(Resource, u64)>,
+    /// An empty file system in memory that `/run/secrets` leads to, where there is one.
+    pub secrets: Option<OwnedFd>,
 }
 
 /// The inner walls: entered once by the launcher and inherited by every command.

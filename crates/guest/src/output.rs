@@ -1,10 +1,12 @@
 //! What a command wrote: a little in memory, more in a spool that the host can read.
 
+use crate::redaction::Redacting;
 use rustix::event::{EventfdFlags, eventfd};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Instant;
 use workroom_proto::{OutputRule, Spool, Stream};
 
 /// As much of each stream as travels in a message.
@@ -53,6 +55,8 @@ pub(crate) struct Output {
     space: SpoolSpace,
     /// Grows with every write, so that a host that reads along need not ask.
     counter: Option<OwnedFd>,
+    /// Where there are secrets that must not be seen in it.
+    redacting: Option<Box<Redacting>>,
 }
 
 impl Output {
@@ -64,6 +68,7 @@ impl Output {
             spool: None,
             space: space.clone(),
             counter: None,
+            redacting: None,
         };
         if rule.live {
             output.share()?;
@@ -80,12 +85,51 @@ impl Output {
             spool: Some((Spool::on(file, rule)?, None)),
             space: SpoolSpace::default(),
             counter: None,
+            redacting: None,
         };
         output.share()?;
         Ok(output)
     }
 
+    /// What it wrote, without secrets.
     pub(crate) fn append(&mut self, stream: Stream, data: &[u8]) {
+        let Some(mut redacting) = self.redacting.take() else { return self.put(stream, data) };
+        self.put(stream, redacting.push(stream, data));
+        self.redacting = Some(redacting);
+    }
+
+    /// From now on it is redacted, if there is something to look for.
+    pub(crate) fn redact(&mut self, redacting: Option<Box<Redacting>>) {
+        self.redacting = redacting;
+    }
+
+    pub(crate) fn redacting(&mut self) -> Option<&mut Redacting> {
+        self.redacting.as_deref_mut()
+    }
+
+    /// When what is held back of it was held for long enough.
+    pub(crate) fn idle_at(&self) -> Option<Instant> {
+        self.redacting.as_ref()?.idle_at()
+    }
+
+    /// Nothing has come for a while: what is harmless of what is held back goes on.
+    pub(crate) fn idle(&mut self) {
+        let Some(mut redacting) = self.redacting.take() else { return };
+        Stream::BOTH.into_iter().for_each(|stream| self.put(stream, redacting.idle(stream)));
+        self.redacting = Some(redacting);
+    }
+
+    /// It has ended, or what follows belongs to something else: nothing is held back any more.
+    pub(crate) fn finish(&mut self) {
+        let Some(mut redacting) = self.redacting.take() else { return };
+        Stream::BOTH.into_iter().for_each(|stream| self.put(stream, redacting.finish(stream)));
+        self.redacting = Some(redacting);
+    }
+
+    fn put(&mut self, stream: Stream, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
         self.written[stream as usize] += data.len() as u64;
         let small = &mut self.small[stream as usize];
         if self.spool.is_none() && small.len() + data.len() <= SMALL {

@@ -3,6 +3,7 @@
 mod clerks;
 mod kept;
 mod mounts;
+mod secrets;
 mod shells;
 mod spawned;
 
@@ -11,7 +12,9 @@ use crate::freezer::Freezer;
 use crate::host::Host;
 use crate::launcher::{self, Launcher};
 use crate::output::SpoolSpace;
+use crate::redaction::Redaction;
 use crate::runs::{Ended, FIRST_PIPE, Kept, Pipes};
+use crate::secret_files::SecretFiles;
 use crate::terminal::{open_terminal, resize};
 use crate::{Guest, Meters};
 use rustix::event::{Timespec, epoll};
@@ -91,6 +94,10 @@ struct Pid1 {
     ended_runs: HashMap<u32, Ended>,
     pipes: Pipes,
     spool_space: SpoolSpace,
+    redaction: Redaction,
+    /// Whether there was ever anything to look for.
+    redacts: bool,
+    secret_files: SecretFiles,
     census: Census,
     freezer: Freezer,
     frozen_since: Option<Instant>,
@@ -116,6 +123,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         meters,
         switches_users,
         resource_limits,
+        secrets,
     } = guest;
     let (launcher, _) = Channel::pair()?;
     let freezer = Freezer::new(work.freezer.take());
@@ -135,6 +143,9 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         ended_runs: HashMap::new(),
         pipes: Pipes::new(),
         spool_space: SpoolSpace::default(),
+        redaction: Redaction::new(),
+        redacts: false,
+        secret_files: SecretFiles::new(secrets, switches_users),
         census: Census::open()?,
         freezer,
         frozen_since: None,
@@ -206,7 +217,8 @@ impl Pid1 {
 
     /// Waits for one thing to happen and deals with all that did.
     fn turn(&mut self) -> io::Result<()> {
-        let timeout = self.nearest_deadline().map(|deadline| {
+        let next = [self.nearest_deadline(), self.next_idle()];
+        let timeout = next.into_iter().flatten().min().map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_micros(1);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
@@ -236,6 +248,7 @@ impl Pid1 {
                 kept.output.append(stream, data);
             }
         }
+        self.show_idle();
         self.check_deadlines();
         if let Some(event) = happened(CONTROL) {
             let flags = event.flags;
@@ -307,6 +320,7 @@ impl Pid1 {
             }
             ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,
             ToGuest::CloseInput { command } => self.close_input(command),
+            ToGuest::Redact { command, values } => self.redact_command(command, values),
             ToGuest::Clerk => self.start_clerk(fds),
             ToGuest::Forget { command } => drop(self.ended_runs.remove(&command)),
             ToGuest::Ask { request, question } => {

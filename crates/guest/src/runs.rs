@@ -232,6 +232,7 @@ impl Pipes {
     /// later is read, so that they can go on, and dropped.
     pub(crate) fn drain(&mut self, kept: &mut Kept) {
         self.read_now(kept);
+        kept.output.finish();
         for key in &kept.pipes {
             if let Some(pipe) = self.open.get_mut(key) {
                 pipe.command = None;

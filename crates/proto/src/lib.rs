@@ -10,6 +10,7 @@ mod files;
 mod layers;
 mod messages;
 mod mounts;
+mod secrets;
 mod spool;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, try_receive_on, try_send_on};
@@ -20,6 +21,7 @@ pub use messages::{
     Question, RunStage, Spawn, ToGuest, ToLauncher, ToSpawner, Whom,
 };
 pub use mounts::{FromMounter, MountTask};
+pub use secrets::{Gift, Secret};
 pub use spool::{Piece, Spool, SpoolReader, Stream};
 
 /// Bumped when a message changes its meaning; a packet of another version is refused.

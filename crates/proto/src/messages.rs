@@ -1,5 +1,6 @@
 //! The messages themselves. Append variants; never reorder or reuse them.
 
+use crate::secrets::{Gift, Secret};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use workroom_types::{
@@ -95,6 +96,12 @@ pub enum ToGuest {
     /// There is no more input for a command; one that reads is told so.
     CloseInput {
         command: u32,
+    },
+    /// What must not be seen in the output of one command, beside what the room was given. Said before the command is
+    /// started, or while it runs.
+    Redact {
+        command: u32,
+        values: Vec<Secret>,
     },
 }
 
@@ -213,6 +220,10 @@ pub enum Question {
     Gauge,
     /// Show me the room's user and network namespaces, to make its way out in.
     Namespaces,
+    /// Secrets for the room.
+    Give(Box<Gift>),
+    /// What is looked for in output? For a host that comes after the one that gave it.
+    Redacted,
 }
 
 /// The signal that makes a shell's driver leave the command that it is at. No program uses it.
@@ -292,6 +303,7 @@ pub enum Answer {
     Gauge(Gauge),
     /// Beside it: the room's user namespace, then its network namespace.
     Namespaces,
+    Redacted(Vec<Secret>),
 }
 
 /// Guest to host.

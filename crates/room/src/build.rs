@@ -11,6 +11,7 @@
 
 mod host_directories;
 mod root;
+mod secrets;
 
 pub(crate) use host_directories::{host_paths, map_owner};
 
@@ -69,6 +70,8 @@ struct Made {
     proc: Option<OwnedFd>,
     user_namespace: Option<OwnedFd>,
     root: Option<OwnedFd>,
+    /// The file system of the room's secrets.
+    secrets: Option<OwnedFd>,
 }
 
 type Step = fn(&mut Builder<'_>, &mut Made) -> Result<(), RoomError>;
@@ -87,6 +90,7 @@ const AS_ROOT: &[Step] = &[
     root::mount_root,
     bind_the_machine,
     mount_devices,
+    secrets::mount_secrets,
     host_directories::bind_host_directories,
     host_directories::bind_granted_directories,
     mask_proc,
@@ -108,6 +112,7 @@ const ROOTLESS: &[Step] = &[
     root::mount_root,
     bind_the_machine,
     mount_devices,
+    secrets::mount_secrets,
     host_directories::bind_host_directories,
     host_directories::bind_granted_directories,
     mask_proc,
@@ -137,6 +142,7 @@ pub(crate) fn run(mut builder: Builder<'_>) -> i32 {
             meters: builder.group.meters,
             switches_users: builder.privilege == Privilege::Root,
             resource_limits,
+            secrets: made.secrets,
         }),
         Err(error) => {
             let _ = builder.control.send(&FromGuest::Failed { error }, &[]);

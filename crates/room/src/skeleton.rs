@@ -127,7 +127,7 @@ const GENERATED: [(&str, &str); 8] = [
 ];
 
 /// Directories with their modes.
-const DIRECTORIES: [(&str, u32); 22] = [
+const DIRECTORIES: [(&str, u32); 23] = [
     ("dev", 0o755),
     ("etc", 0o755),
     ("etc/ssl", 0o755),
@@ -139,6 +139,7 @@ const DIRECTORIES: [(&str, u32); 22] = [
     ("proc", 0o555),
     ("root", 0o700),
     ("run", 0o755),
+    ("run/.secrets", 0o755),
     ("run/lock", 0o1777),
     ("srv", 0o755),
     ("sys", 0o555),
@@ -175,6 +176,8 @@ fn write(root: &Path, from_host: &FromHost, binds: &[(PathBuf, PathBuf)], as_roo
     for (name, target) in [
         ("etc/mtab", "/proc/self/mounts"),
         ("etc/os-release", "../usr/lib/os-release"),
+        // What the guest puts there is in memory, and is replaced whole.
+        ("run/secrets", ".secrets/current"),
         ("var/run", "/run"),
         ("var/lock", "/run/lock"),
     ] {

@@ -122,6 +122,11 @@ impl Call {
         Ok((parse_any(&bytes)?, bytes))
     }
 
+    /// For bodies that are parsed without a word of theirs in an error.
+    pub(crate) fn check_json(&self) -> Result<(), Problem> {
+        check_json_type(&self.head.headers)
+    }
+
     /// Where a request without a body is one that asks for nothing in particular.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(
         &mut self,

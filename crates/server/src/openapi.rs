@@ -124,6 +124,13 @@ use workroom_types::{ArchiveFormat, BatchResult, ExecChunk, Problem, WatchEvent,
         crate::routes::pools::release,
         crate::routes::pools::extend,
         crate::routes::pools::reset,
+        crate::routes::secrets::set,
+        crate::routes::secrets::list,
+        crate::routes::secrets::remove,
+        crate::routes::secrets::rotate,
+        crate::routes::secrets::set_of_session,
+        crate::routes::secrets::list_of_session,
+        crate::routes::secrets::remove_of_session,
         crate::routes::tokens::create,
         crate::routes::tokens::list,
         crate::routes::tokens::revoke,
@@ -417,6 +424,16 @@ pub(crate) struct MountPath {
 pub(crate) struct ServicePath {
     /// The service's name.
     #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", min_length = 1, max_length = 64, example = "web")]
+    name: String,
+}
+
+/// A secret, in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(crate) struct SecretPath {
+    /// The secret's name.
+    #[param(pattern = "^[A-Za-z_][A-Za-z0-9_]{0,63}$", min_length = 1, max_length = 64, example = "API_KEY")]
     name: String,
 }
 

@@ -27,6 +27,14 @@ fn environment() -> Value {
     })
 }
 
+/// Variables and names of secrets.
+fn secret_environment() -> Value {
+    let name = json!({"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"});
+    // Those that begin with an underscore are the shells'; others are taken too, by name.
+    let variable = json!({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,63}$"});
+    json!({"propertyNames": variable, "additionalProperties": name, "maxProperties": 128})
+}
+
 /// By schema and property, what is added to what the type says.
 fn rules() -> Vec<(&'static str, &'static str, Value)> {
     let foreign = json!({"minLength": 1, "maxLength": 256, "pattern": NO_NUL});
@@ -171,6 +179,17 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("ExtendLease", "lease_ms", up_to(30 * LONGEST_MS)),
         ("BatchItem", "timeout_ms", up_to(LONGEST_MS)),
         ("CreateToken", "name", name),
+        ("SetSecret", "value", json!({"minLength": 1, "maxLength": 65536})),
+        ("SecretPolicy", "env", secret_environment()),
+        (
+            "SecretPolicy",
+            "files",
+            json!({
+                "propertyNames": {"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$"},
+                "additionalProperties": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}$"},
+                "maxProperties": 128,
+            }),
+        ),
         ("CreateToken", "session", json!({"pattern": "^[a-z0-9-]{1,64}$"})),
         ("CreateToken", "expires_in", seconds(1)),
     ];
@@ -183,6 +202,13 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("ReleaseSlot", &["trajectory"]),
         ("ExtendLease", &["trajectory"]),
     ];
+    for schema in ["ExecRequest", "StartProcess", "CreateShell", "OpenTerminal", "ServiceSpec"] {
+        rules.push((schema, "secret_env", secret_environment()));
+    }
+    for schema in ["ExecRequest", "StartProcess", "RunInShell", "OpenTerminal"] {
+        let value = json!({"type": "string", "pattern": "[!-~]{4}", "minLength": 4, "maxLength": 16384});
+        rules.push((schema, "redact_values", json!({"maxItems": 64, "items": value})));
+    }
     for (schema, fields) in foreign_fields {
         rules.extend(fields.iter().map(|field| (schema, *field, foreign.clone())));
     }

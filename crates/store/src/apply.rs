@@ -6,6 +6,7 @@ use crate::heads::{Draft, Heads};
 use crate::layers;
 use crate::parts;
 use crate::rows::{Change, Outcome, SessionRow, TokenRow};
+use crate::secrets;
 use sqlx::{Row, SqliteConnection};
 use std::collections::BTreeMap;
 use workroom_types::{Session, SessionState, Timestamp};
@@ -21,6 +22,7 @@ pub(crate) async fn apply(
         Change::DeleteSession { id, at } => {
             layers::drop_all(connection, id).await?;
             parts::drop_all(connection, id).await?;
+            secrets::drop_all(connection, id).await?;
             delete_session(connection, id, *at).await?;
         }
         Change::PurgeSession { id } => {
@@ -29,6 +31,7 @@ pub(crate) async fn apply(
             heads.forget(id);
             layers::drop_all(connection, id).await?;
             parts::drop_all(connection, id).await?;
+            secrets::drop_all(connection, id).await?;
             for statement in [
                 "DELETE FROM checkpoints WHERE session = $1",
                 "DELETE FROM heads WHERE session = $1",
@@ -53,6 +56,8 @@ pub(crate) async fn apply(
             parts::put(connection, (session, kind, id), doc).await?
         }
         Change::DropPart { session, kind, id } => parts::drop_one(connection, (session, kind, id)).await?,
+        Change::PutSecret { row } => secrets::put(connection, row).await?,
+        Change::SealAgain { row } => secrets::seal_again(connection, row).await?,
         Change::PutToken { row } => put_token(connection, row).await?,
         Change::DeleteToken { id } => {
             sqlx::query("DELETE FROM tokens WHERE id = $1").bind(id.as_str()).execute(connection).await?;

@@ -23,6 +23,7 @@ mod read;
 mod rows;
 mod schema;
 mod scribe;
+mod secrets;
 mod store;
 mod verify;
 
@@ -30,5 +31,6 @@ pub use error::{StoreError, StoreErrorKind};
 pub use layers::{SessionStack, SnapshotRow};
 pub use rows::{Change, Counters, IdempotencyRow, InPool, Outcome, SessionFilter, SessionRow, TokenRow};
 pub use scribe::Settings;
+pub use secrets::SecretRow;
 pub use store::Store;
 pub use verify::{Fault, Verification, verify_at};

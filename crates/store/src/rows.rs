@@ -1,6 +1,7 @@
 //! What the store holds and what can be done to it: rows, filters, changes and their outcomes.
 
 use crate::layers::{SessionStack, SnapshotRow};
+use crate::secrets::SecretRow;
 use serde_json::Value;
 use workroom_types::{JournalEntry, Session, SessionState, Timestamp, TokenInfo};
 
@@ -119,6 +120,14 @@ pub enum Change {
         session: String,
         kind: String,
         id: String,
+    },
+    /// A sealed secret; what has its place is replaced.
+    PutSecret {
+        row: SecretRow,
+    },
+    /// The same secret under another key.
+    SealAgain {
+        row: SecretRow,
     },
     PutToken {
         row: TokenRow,

@@ -15,10 +15,11 @@ use std::time::Duration;
 pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Every version that there ever was, oldest first. What is here is never edited, only added to.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "store", include_str!("../migrations/sqlite/0001_store.sql")),
     (2, "layers", include_str!("../migrations/sqlite/0002_layers.sql")),
     (3, "parts", include_str!("../migrations/sqlite/0003_parts.sql")),
+    (4, "secrets", include_str!("../migrations/sqlite/0004_secrets.sql")),
 ];
 
 const READERS: u32 = 4;

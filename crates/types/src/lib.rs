@@ -19,6 +19,7 @@ mod process;
 mod quantity;
 mod recording;
 mod report;
+mod secret;
 mod service;
 mod session;
 mod shell;
@@ -68,6 +69,7 @@ pub use process::{
 pub use quantity::{format_bytes, parse_bytes, parse_cpus, parse_duration};
 pub use recording::{AddMarker, CastFormat, Recording, RecordingList, RecordingState};
 pub use report::{Exit, ExitReport, RunReport, Usage};
+pub use secret::{Rotated, SecretInfo, SecretList, SetSecret};
 pub use service::{
     Backoff, HttpReadiness, LogLine, Readiness, RestartPolicy, Service, ServiceList, ServiceLogs,
     ServiceSpec, ServiceState, StopReason,

@@ -69,12 +69,17 @@ pub enum ProblemCode {
     MountDenied,
     /// A filter of the operator's is against it; `hint` is the operator's reason.
     Filtered,
+    /// A secret that is named is not there.
+    SecretNotFound,
+    /// The master key cannot be had, or a secret does not open.
+    SecretsUnavailable,
 }
 
 impl ProblemCode {
     pub fn status(self) -> u16 {
         match self {
             Self::InvalidArgument | Self::CommandNotFound | Self::CommandNotExecutable => 400,
+            Self::SecretNotFound => 400,
             Self::Unauthorized => 401,
             Self::Forbidden | Self::MountDenied | Self::Filtered => 403,
             Self::NotFound => 404,
@@ -95,7 +100,7 @@ impl ProblemCode {
             Self::LimitExceeded => 429,
             Self::RoomSetup | Self::Internal => 500,
             Self::NothingListens => 502,
-            Self::StorageUnavailable | Self::ShuttingDown => 503,
+            Self::StorageUnavailable | Self::ShuttingDown | Self::SecretsUnavailable => 503,
         }
     }
 
@@ -135,6 +140,8 @@ impl ProblemCode {
             Self::NothingListens => "Nothing listens",
             Self::MountDenied => "Mount denied",
             Self::Filtered => "Filtered",
+            Self::SecretNotFound => "Secret not found",
+            Self::SecretsUnavailable => "Secrets unavailable",
             Self::Internal => "Internal error",
         }
     }

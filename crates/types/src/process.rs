@@ -73,6 +73,12 @@ pub struct StartProcess {
     pub cwd: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Environment variable to secret, by name: of the session, of its owner, or of all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_env: BTreeMap<String, String>,
+    /// Further values that must not be seen in its output, each of at least four bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redact_values: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub user: Option<RoomUser>,

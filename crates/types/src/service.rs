@@ -20,6 +20,9 @@ pub struct ServiceSpec {
     /// Kept, and not shown in answers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Environment variable to secret, by name: of the session, of its owner, or of all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub user: Option<RoomUser>,

@@ -35,6 +35,9 @@ pub struct CreateShell {
     pub cwd: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Environment variable to secret, by name: of the session, of its owner, or of all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub user: Option<RoomUser>,
@@ -111,6 +114,9 @@ pub struct RunInShell {
     /// How `output` and `stderr` are written in the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Encoding>,
+    /// Further values that must not be seen in the output of the shell from now on, each of at least four bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redact_values: Vec<String>,
 }
 
 /// What one command did.

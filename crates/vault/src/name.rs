@@ -1,56 +1,19 @@
-//! What a secret may be called, and what an environment variable that carries one may be.
+//! What an environment variable that carries a secret may be called.
 
 use crate::reserved;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use workroom_redact::{NameError, checked_name};
 
-const LONGEST: usize = 64;
-
-/// The name of a secret: `[A-Za-z_][A-Za-z0-9_]{0,63}`. It is no secret itself, and appears in `[REDACTED:name]`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SecretName(String);
-
-/// The name of an environment variable that carries a secret: a name as above, and none that a shell, the loader or
-/// an interpreter takes for its own.
+/// The name of an environment variable that carries a secret: a name as a secret's, and none that a shell, the loader
+/// or an interpreter takes for its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EnvironmentName(String);
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    #[error(
-        "\"{}\" cannot be a secret's name; use 1 to {LONGEST} letters, digits and underscores, the first no digit",
-        shown(.name)
-    )]
-    Malformed { name: String },
-    #[error("the variable {name} cannot carry a secret: {reason}; use another name")]
-    Reserved { name: String, reason: &'static str },
-}
-
-impl NameError {
-    /// Stable, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            NameError::Malformed { .. } => "secret_name_malformed",
-            NameError::Reserved { .. } => "secret_name_reserved",
-        }
-    }
-}
-
-impl SecretName {
-    pub fn new(name: impl Into<String>) -> Result<SecretName, NameError> {
-        checked(name.into()).map(SecretName)
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl EnvironmentName {
     pub fn new(name: impl Into<String>) -> Result<EnvironmentName, NameError> {
-        let name = checked(name.into())?;
+        let name = checked_name(name.into())?;
         match reserved::reason(&name) {
             Some(reason) => Err(NameError::Reserved { name, reason }),
             None => Ok(EnvironmentName(name)),
@@ -62,46 +25,28 @@ impl EnvironmentName {
     }
 }
 
-fn checked(name: String) -> Result<String, NameError> {
-    let mut bytes = name.bytes();
-    let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    let rest = bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if first && rest && name.len() <= LONGEST { Ok(name) } else { Err(NameError::Malformed { name }) }
+impl fmt::Display for EnvironmentName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
 }
 
-/// Escaped and short: whoever mistakes the value for the name should not find all of it in a log.
-fn shown(name: &str) -> String {
-    const MOST: usize = 16;
-    let start: String = name.chars().take(MOST).flat_map(char::escape_default).collect();
-    if name.chars().count() > MOST { format!("{start}…") } else { start }
+impl TryFrom<String> for EnvironmentName {
+    type Error = NameError;
+    fn try_from(name: String) -> Result<EnvironmentName, NameError> {
+        EnvironmentName::new(name)
+    }
 }
 
-macro_rules! is_text {
-    ($name:ident) => {
-        impl fmt::Display for $name {
-            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(&self.0)
-            }
-        }
-        impl TryFrom<String> for $name {
-            type Error = NameError;
-            fn try_from(name: String) -> Result<$name, NameError> {
-                $name::new(name)
-            }
-        }
-        impl std::str::FromStr for $name {
-            type Err = NameError;
-            fn from_str(name: &str) -> Result<$name, NameError> {
-                $name::new(name)
-            }
-        }
-        impl From<$name> for String {
-            fn from(name: $name) -> String {
-                name.0
-            }
-        }
-    };
+impl std::str::FromStr for EnvironmentName {
+    type Err = NameError;
+    fn from_str(name: &str) -> Result<EnvironmentName, NameError> {
+        EnvironmentName::new(name)
+    }
 }
 
-is_text!(SecretName);
-is_text!(EnvironmentName);
+impl From<EnvironmentName> for String {
+    fn from(name: EnvironmentName) -> String {
+        name.0
+    }
+}

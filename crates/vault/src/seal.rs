@@ -10,8 +10,8 @@
 //! machine say, then tells no more than whether two values are equal.
 
 use crate::key::{KeyId, Keyring, random};
-use crate::{SecretName, SecretValue};
 use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
+use workroom_redact::{SecretName, SecretValue};
 use zeroize::Zeroizing;
 
 const FORM: u8 = 1;

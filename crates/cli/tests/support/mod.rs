@@ -4,6 +4,7 @@
 //! with an id of its own, so that both ways of building a room are seen.
 #![allow(dead_code)] // each test file uses its own part of this
 
+pub(crate) mod encodings;
 pub(crate) mod fence;
 pub(crate) mod pty;
 pub(crate) mod traces;

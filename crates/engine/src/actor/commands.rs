@@ -5,6 +5,7 @@ use crate::IdempotencyKey;
 use crate::exec::{ExecPlan, Finished, Memo, Output};
 use crate::files::clerks::Clerks;
 use crate::room::{RoomEvent, gone};
+use crate::secrets::redactors::clean_text;
 use serde_json::json;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -49,6 +50,14 @@ impl Actor {
         }
         let command = self.next_command;
         self.next_command = self.next_command.wrapping_add(1);
+        let hidden = match self.give_secrets(command, &mut plan.spec, &plan.secrets).await {
+            Ok(hidden) => hidden,
+            Err(problem) => {
+                let _ = reply.send(Err(problem));
+                return;
+            }
+        };
+        hidden.clean_text(&mut plan.memo.text);
         let started = Timestamp::now();
         plan.memo.started = Some(started);
         self.tell_of_proxy(&mut plan.spec);
@@ -73,7 +82,8 @@ impl Actor {
         }
         self.shared.metrics.execs_started.fetch_add(1, Relaxed);
         self.shared.metrics.execs_running.fetch_add(1, Relaxed);
-        let waiter = Waiter { memo: plan.memo, started, live, reply: Some(reply) };
+        let redactor = Some(hidden.redactor);
+        let waiter = Waiter { memo: plan.memo, started, live, reply: Some(reply), redactor };
         self.commands.insert(command, waiter);
     }
 
@@ -125,7 +135,10 @@ impl Actor {
             return Ok(Vec::new());
         }
         match self.ask(Question::Processes).await? {
-            (Answer::Processes(list), _) => Ok(list),
+            (Answer::Processes(mut list), _) => {
+                list.iter_mut().for_each(|process| self.clean(&mut process.command));
+                Ok(list)
+            }
             _ => Err(gone("the room does not answer as it should")),
         }
     }
@@ -182,6 +195,7 @@ impl Actor {
                 self.room = Some(adopted.room);
                 // Others are asked for on the new line.
                 self.clerks = None;
+                self.secrets_of_adopted().await;
                 // The guest tells the ends that were lost with the line once more.
                 for command in known {
                     let _ = self.ask(Question::Attach { command }).await;
@@ -209,8 +223,11 @@ impl Actor {
             FromGuest::NotStarted { command, error } if self.table.has(command) => {
                 Box::pin(self.process_not_started(command, error)).await;
             }
-            FromGuest::NotStarted { command, error } => {
+            FromGuest::NotStarted { command, mut error } => {
                 let Some(waiter) = self.commands.remove(&command) else { return };
+                if let Some(redactor) = &waiter.redactor {
+                    clean_text(redactor, &mut error.detail);
+                }
                 self.touch();
                 self.shared.metrics.execs_running.fetch_sub(1, Relaxed);
                 let body =

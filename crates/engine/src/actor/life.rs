@@ -52,6 +52,7 @@ impl Actor {
                 self.mounts_stand(&mounts, actor).await;
                 Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
+                self.secrets_at_start().await;
                 let layers = self.missing_layers();
                 self.note("session.running", actor, json!({ "missing": layers })).await;
                 self.tell_services();
@@ -96,6 +97,7 @@ impl Actor {
                 self.enter(state, None);
                 self.room = Some(adopted.room);
                 Box::pin(self.connect_network()).await;
+                Box::pin(self.secrets_of_adopted()).await;
                 self.attach_all(&adopted.commands).await;
                 let commands = adopted.commands.len();
                 self.note("session.adopted", "server", json!({ "commands": commands })).await;
@@ -132,7 +134,7 @@ impl Actor {
                 self.adopted_waiters.entry(key).or_default();
             }
             let started = memo.started.unwrap_or_else(Timestamp::now);
-            let waiter = Waiter { memo, started, live: None, reply: None };
+            let waiter = Waiter { memo, started, live: None, reply: None, redactor: None };
             self.shared.metrics.execs_running.fetch_add(1, Relaxed);
             self.commands.insert(command, waiter);
         }

@@ -170,6 +170,7 @@ impl Actor {
                 self.mounts_stand(&before.session.mounts, "server").await;
                 Box::pin(self.connect_network()).await;
                 self.enter(SessionState::Running, None);
+                self.secrets_at_start().await;
                 self.tell_services();
             }
             Some(Err(problem)) => {

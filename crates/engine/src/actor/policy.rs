@@ -12,6 +12,7 @@ impl Actor {
         let Some(mut held) = self.row.session.room_policy.take() else { return };
         self.apply(&mut held, &wanted).await;
         self.row.session.room_policy = Some(held);
+        self.secrets_at_start().await;
         let save = self.save();
         if let Err(error) = self.shared.store.commit(vec![save]).await {
             tracing::error!(%error, session = self.row.session.id, "what was changed in a room is not recorded");
@@ -27,5 +28,6 @@ impl Actor {
         }
         self.apply_limits(held, wanted).await;
         self.change_network(held, wanted).await;
+        held.secrets.clone_from(&wanted.secrets);
     }
 }

@@ -5,6 +5,7 @@ use crate::processes::entry::{Ends, Entry};
 use crate::processes::plan::{SpawnMemo, SpawnPlan};
 use crate::processes::sizes::Sizes;
 use crate::room::gone;
+use crate::secrets::redactors::clean_text;
 use crate::state_dir::make_dir;
 use crate::storage;
 use rustix::fs::{Mode, OFlags};
@@ -204,12 +205,15 @@ impl Actor {
         let command = self.next_command;
         self.next_command = self.next_command.wrapping_add(1);
         self.let_guest_forget().await;
+        let hidden = self.give_secrets(command, &mut plan.spec, &plan.secrets).await?;
+        hidden.clean_process(&mut plan.memo.process);
         let ring = self.output_dir().join(&plan.memo.process.id);
         let path = ring.clone();
         let file = crate::blocking(move || make_ring(&path)).await?;
         plan.memo.process.started = workroom_types::Timestamp::now();
         let entry = Entry::new(plan.memo.process.clone(), ring);
         self.tell_of_proxy(&mut plan.spec);
+        entry.hide(hidden.shared(&self.redactor));
         let run = Spawn {
             command,
             output: plan.rule,
@@ -247,8 +251,11 @@ impl Actor {
         }
     }
 
-    pub(super) async fn process_not_started(&mut self, command: u32, error: RoomError) {
+    pub(super) async fn process_not_started(&mut self, command: u32, mut error: RoomError) {
         let Some(running) = self.table.running.remove(&command) else { return };
+        if let Some(redactor) = running.entry.redactor() {
+            clean_text(&redactor.get(), &mut error.detail);
+        }
         remove_ring(running.entry.ring());
         let body = json!({
             "command": running.memo.process.command, "code": error.code, "reason": error.to_string(),
@@ -408,6 +415,7 @@ impl Actor {
             info.state = ProcessState::Running;
             (info.ended, info.reason, info.exit) = (None, None, None);
         });
+        entry.hide(self.redactor.clone());
         entry.started(command, pid, ends);
         if !has_input {
             entry.drop_input();

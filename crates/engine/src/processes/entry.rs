@@ -12,13 +12,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::{Notify, watch};
 use workroom_proto::{SpoolReader, Stream};
 use workroom_sys::readiness::watch_reading;
 use workroom_types::{
     Exit, Process, ProcessExit, ProcessState, RunReport, StreamCount, TerminalSize, Timestamp,
 };
+use workroom_vault::SharedRedactor;
 
 pub(crate) struct Entry {
     info: Mutex<Process>,
@@ -32,6 +33,8 @@ pub(crate) struct Entry {
     changes: watch::Sender<u64>,
     /// For its recorder.
     notes: Notes,
+    /// What must not be seen of what is written to it, and said of it.
+    redactor: OnceLock<SharedRedactor>,
     /// Rings at the end, and for nothing else.
     ended: Notify,
 }
@@ -83,8 +86,18 @@ impl Entry {
             viewers: AtomicUsize::new(0),
             changes,
             notes: Notes::default(),
+            redactor: OnceLock::new(),
             ended: Notify::new(),
         })
+    }
+
+    /// What must not be seen; said once, before it is recorded.
+    pub(crate) fn hide(&self, redactor: SharedRedactor) {
+        let _ = self.redactor.set(redactor);
+    }
+
+    pub(crate) fn redactor(&self) -> Option<&SharedRedactor> {
+        self.redactor.get()
     }
 
     fn lock(&self) -> MutexGuard<'_, Process> {

@@ -1,5 +1,6 @@
 //! From what a caller asks a process to be to what a room is told.
 
+use crate::actor::CallSecrets;
 use crate::config::ProcessLimits;
 use crate::exec::{self, Machine, Words};
 use crate::state_dir::random_u32;
@@ -27,6 +28,7 @@ pub(crate) struct SpawnPlan {
     /// Whether it gets a socket as descriptor 3.
     pub(crate) channel: bool,
     pub(crate) timeout_ms: Option<u64>,
+    pub(crate) secrets: CallSecrets,
     pub(crate) memo: SpawnMemo,
 }
 
@@ -105,6 +107,7 @@ pub(crate) fn plan(
         (None, Some(ProcessStdin::Open(true))) => (Input::Pipe, None),
         (None, Some(ProcessStdin::Text(text))) => (Input::Given, Some(exec::stdin(text, Encoding::Text)?)),
     };
+    let secrets = CallSecrets::new(request.secret_env, &request.env, request.redact_values)?;
     let words = Words {
         command: request.command,
         argv: request.argv,
@@ -140,6 +143,7 @@ pub(crate) fn plan(
         input,
         stdin,
         channel: false,
+        secrets,
         timeout_ms: request.timeout_ms,
         memo: SpawnMemo { process, actor: actor.to_owned() },
     })

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use workroom_proto::{SpoolReader, Stream};
 use workroom_terminal::cast::{CastError, EventKind, Header, Recorded, Recorder, Source};
 use workroom_types::{Process, ProcessKind, ProcessState, TerminalSize, Timestamp};
+use workroom_vault::RedactStream;
 
 /// Output is looked at this often at most: no eye sees more, and many recorders stay cheap.
 const PACE: Duration = Duration::from_millis(20);
@@ -138,6 +139,8 @@ struct Taker {
     /// Of a process without a terminal.
     line_breaks: Option<[LineBreaks; 2]>,
     last_written: Instant,
+    /// What was typed, where there are secrets.
+    typing: Option<RedactStream>,
 }
 
 impl Taker {
@@ -192,6 +195,7 @@ impl Taker {
             since: now.checked_sub(Duration::from_millis(age)).unwrap_or(now),
             line_breaks: info.pty.is_none().then(Default::default),
             last_written: now,
+            typing: None,
             entry,
         };
         // Resized while nobody recorded.
@@ -311,8 +315,22 @@ impl Taker {
         let at = moment.at.saturating_duration_since(self.since);
         match note {
             Note::Resized(size) => self.resized(at, size)?,
-            Note::Typed(data) => drop_kept(self.recorder.input(at, &data)?),
+            Note::Typed(data) => self.typed(at, &data)?,
             Note::Marked(label) => drop_kept(self.recorder.event(at, &EventKind::Marker(label))?),
+        }
+        Ok(())
+    }
+
+    /// What was typed, without secrets: one that comes key by key is held back until it is whole.
+    fn typed(&mut self, at: Duration, data: &[u8]) -> Result<(), CastError> {
+        let Some(redactor) = self.entry.redactor().filter(|redactor| !redactor.get().is_empty()) else {
+            drop_kept(self.recorder.input(at, data)?);
+            return Ok(());
+        };
+        let mut shown = Vec::new();
+        self.typing.get_or_insert_with(|| RedactStream::new(redactor)).push(data, &mut shown);
+        if !shown.is_empty() {
+            drop_kept(self.recorder.input(at, &shown)?);
         }
         Ok(())
     }
@@ -334,6 +352,11 @@ impl Taker {
     /// The process has ended, and all that it wrote is taken.
     fn finish(&mut self) -> Result<(), CastError> {
         let now = self.now();
+        if let Some(mut typing) = self.typing.take() {
+            let mut shown = Vec::new();
+            typing.finish(&mut shown);
+            drop_kept(self.recorder.input(now, &shown)?);
+        }
         drop_kept(self.recorder.finish_text(now)?);
         if self.reader.is_none() {
             self.mark("the rest of the output is not here: it was not kept".into())?;

@@ -153,6 +153,7 @@ pub(super) fn spawn_plan(
         argv: spec.argv.clone(),
         cwd: spec.cwd.clone(),
         env: spec.env.clone(),
+        secret_env: spec.secret_env.clone(),
         user: spec.user,
         keep_output: spec.keep_output,
         ..StartProcess::default()

@@ -325,7 +325,10 @@ impl Keeper {
         });
         let refused_for_good = matches!(
             problem.code,
-            ProblemCode::CommandNotFound | ProblemCode::CommandNotExecutable | ProblemCode::InvalidArgument
+            ProblemCode::CommandNotFound
+                | ProblemCode::CommandNotExecutable
+                | ProblemCode::InvalidArgument
+                | ProblemCode::SecretNotFound
         );
         if refused_for_good || self.spec().restart == RestartPolicy::Never {
             return self.failed(StopReason::NotStarted, Some(problem.to_string())).await;

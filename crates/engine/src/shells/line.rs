@@ -27,6 +27,9 @@ pub(crate) struct ShellRecord {
     pub(crate) shell: ShellKind,
     pub(crate) cwd: Option<String>,
     pub(crate) env: BTreeMap<String, String>,
+    /// By name: values are nowhere in a record.
+    #[serde(default)]
+    pub(crate) secret_env: BTreeMap<String, String>,
     pub(crate) user: Option<RoomUser>,
     pub(crate) record: Option<bool>,
 }

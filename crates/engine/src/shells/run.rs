@@ -10,6 +10,7 @@ use super::line::{Line, Wire};
 use crate::actor::{Ask, Handle};
 use crate::processes::entry::Entry;
 use crate::room::gone;
+use crate::secrets::redactors::clean_text;
 use crate::{blocking, sessions};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +18,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use workroom_proto::{Answer, Question, RunStage, SpoolReader, Stream};
 use workroom_types::{Encoding, Problem, ShellOutcome, ShellResult};
+use workroom_vault::Redactor;
 
 /// What is read without a thread of its own.
 const LITTLE: u64 = 64 << 10;
@@ -27,6 +29,10 @@ pub(crate) struct RunPlan {
     pub(crate) timeout: Duration,
     pub(crate) max_output: u64,
     pub(crate) encoding: Encoding,
+    /// Further values that must not be seen in its output.
+    pub(crate) redact: Vec<String>,
+    /// The same, to be looked for in what is said of it.
+    pub(crate) redactor: Redactor,
     /// What it is known by on the channel and to the guest.
     pub(crate) mark: u64,
 }
@@ -138,7 +144,9 @@ pub(crate) async fn finish(
     let mut shell = ShellOutcome { id: line.record.id.clone(), ..ShellOutcome::default() };
     let exit_code = match &left {
         Left::Done(done) => {
-            line.set_cwd(Some(String::from_utf8_lossy(&done.cwd).into_owned()));
+            let mut cwd = String::from_utf8_lossy(&done.cwd).into_owned();
+            clean_text(&handle.redactor.get(), &mut cwd);
+            line.set_cwd(Some(cwd));
             done.status
         }
         Left::Ended => {

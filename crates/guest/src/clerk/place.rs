@@ -4,6 +4,7 @@
 //! itself refuses (`RESOLVE_BENEATH`) what would. It refuses absolute links too, also those that lead back in, such as
 //! `/workspace/x`; these are followed here, part by part, and every part is opened beneath the same descriptor.
 
+use super::closed;
 use super::failure::{busy, not_found, problem, quoted, wrong_kind};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
@@ -166,7 +167,11 @@ impl Base {
         flags.set(OFlags::NOFOLLOW, last == Last::Stay);
         match self.open_beneath(bytes, flags, self.resolve_flags()) {
             Err(Errno::XDEV) => {}
-            other => return other,
+            Err(error) => return Err(error),
+            Ok(found) => {
+                self.check(&found)?;
+                return Ok(found);
+            }
         }
         let found = match self.travel(bytes, last)? {
             End::Top => self.open_beneath(b"", OFlags::PATH | OFlags::CLOEXEC, self.resolve_flags())?,
@@ -176,6 +181,14 @@ impl Base {
             return Err(Errno::NOTDIR);
         }
         Ok(found)
+    }
+
+    /// From the workspace nothing leads there.
+    fn check(&self, found: &OwnedFd) -> Result<(), Errno> {
+        match self.reach {
+            Reach::Everywhere => closed::check(found),
+            Reach::Beneath { .. } => Ok(()),
+        }
     }
 
     /// Opened by the kernel in one go. It says EAGAIN when a rename elsewhere might have led it out.
@@ -201,6 +214,7 @@ impl Base {
         let dir = self.open_path_as(above, Last::Follow, OFlags::DIRECTORY)?;
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         let thing = look(dir.as_fd(), &name)?;
+        thing.as_ref().map_or(Ok(()), |thing| self.check(thing))?;
         match &thing {
             Some(link) if last == Last::Follow && is_link(&fstat(link)?) => self.travel(bytes, last),
             _ => Ok(End::Spot(Spot { dir, name, thing })),
@@ -213,6 +227,10 @@ impl Base {
             match Journey::new(self, bytes, last)?.go() {
                 // What was a directory is a link now.
                 Err(Errno::AGAIN) => {}
+                Ok(End::Spot(spot)) => {
+                    self.check(spot.thing.as_ref().unwrap_or(&spot.dir))?;
+                    return Ok(End::Spot(spot));
+                }
                 other => return other,
             }
         }

@@ -3,6 +3,7 @@
 //! Only the last directories of the way down are kept open. Those further up are opened again through `..` on the way
 //! back, and must be what they were: a directory that somebody moved meanwhile ends the walk.
 
+use super::closed;
 use super::failure::{busy, problem};
 use super::place::{DIRECTORY, is_directory, is_same};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, Stat, fstat, openat, seek, statat};
@@ -231,9 +232,9 @@ impl Walk {
         }
         let entry = Entry { dir, name: &name, path: &self.path, stat: &stat };
         let opened = match openat(dir, name.as_c_str(), DIRECTORY | OFlags::NONBLOCK, Mode::empty()) {
-            Ok(opened) => opened,
-            // Gone, or no directory any more.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+            Ok(opened) if closed::check(&opened).is_ok() => opened,
+            // Not for us; gone, or no directory any more.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
                 self.path.truncate(above);
                 return Ok(true);
             }

@@ -64,6 +64,11 @@ impl Pid1 {
             }
             Question::Run { command, mark } => (self.run_underway(*command, *mark), Vec::new()),
             Question::EndRun { command, mark } => (self.end_run(*command, *mark), Vec::new()),
+            Question::Give(gift) => match self.give(gift) {
+                Ok(()) => (Answer::Done, Vec::new()),
+                Err(error) => failed(error),
+            },
+            Question::Redacted => (Answer::Redacted(self.redaction.given().to_vec()), Vec::new()),
             Question::Connect { port, v6 } => match connect(*port, *v6) {
                 Ok(socket) => (Answer::Connected, vec![socket]),
                 Err(error) => failed(error),
@@ -101,6 +106,7 @@ impl Pid1 {
     ) -> io::Result<()> {
         let made = self.pipes.take(&self.epoll, command).and_then(|pair| {
             let mut kept = Kept::new(rule, timeout_ms, memo, pair.keys, &self.spool_space)?;
+            kept.output.redact(self.redaction.of_command(command));
             let shared = if rule.live {
                 let (spool, counter) = kept.output.share()?;
                 vec![spool.try_clone_to_owned()?, counter.try_clone_to_owned()?]

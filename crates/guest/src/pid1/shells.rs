@@ -69,6 +69,8 @@ impl Pid1 {
                 self.census.end_begun_since(run.since, *pid, kept.label, &self.staff, FEW_LOOKS);
             }
             self.pipes.read_now(kept);
+            // What comes later is not this command's.
+            kept.output.finish();
             let written = kept.output.written();
             return match kept.run.as_mut().filter(|run| run.mark == mark) {
                 Some(run) => ended(run, written),

@@ -91,7 +91,8 @@ impl Pid1 {
             ends.channel = Some(ours);
             theirs.push(its);
         }
-        let kept = Kept::spawned(output, timeout_ms, memo, pipes, ends);
+        let mut kept = Kept::spawned(output, timeout_ms, memo, pipes, ends);
+        kept.output.redact(self.redaction.of_command(command));
         Ok(Stdio { theirs, master, kept })
     }
 

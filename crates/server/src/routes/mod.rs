@@ -20,6 +20,7 @@ pub(crate) mod private;
 pub(crate) mod process_stream;
 pub(crate) mod processes;
 pub(crate) mod recordings;
+pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod sessions;
 pub(crate) mod shells;
@@ -36,11 +37,12 @@ use crate::reply::Failure;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use std::sync::Arc;
 use workroom_types::{Problem, ProblemCode};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
+    let session_secret = put(secrets::set_of_session).delete(secrets::remove_of_session);
     let private_file = get(private::read).put(private::write).delete(private::delete);
     Router::new()
         .route("/v1/sessions", get(sessions::list).post(sessions::create))
@@ -127,6 +129,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{id}/archive", get(archive::export).post(archive::import))
         .route("/v1/sessions/{id}/watch", get(watch::watch))
         .route("/v1/events", get(events::of_all))
+        .route("/v1/secrets", get(secrets::list))
+        .route("/v1/secrets/rotate", secret().post(secrets::rotate))
+        .route("/v1/secrets/{name}", secret())
+        .route("/v1/sessions/{id}/secrets", get(secrets::list_of_session))
+        .route("/v1/sessions/{id}/secrets/{name}", session_secret)
         .route("/v1/tokens", get(tokens::list).post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/v1/capabilities", get(meta::capabilities))
@@ -143,6 +150,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 /// A file by its path, which may be the same as a verb's.
 fn file() -> MethodRouter<Arc<App>> {
     get(files::read).put(files::write).delete(files::delete)
+}
+
+/// A secret by its name, which may be the same as a verb's.
+fn secret() -> MethodRouter<Arc<App>> {
+    put(secrets::set).delete(secrets::remove)
 }
 
 fn service() -> MethodRouter<Arc<App>> {

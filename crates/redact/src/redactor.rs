@@ -100,6 +100,19 @@ impl Redactor {
         Cow::Owned(out)
     }
 
+    /// The same for a text that was cut short, perhaps in the middle of a secret: the start of one at its end is
+    /// covered, if it is more than a harmless one.
+    pub fn redact_start<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut hits = Vec::new();
+        self.finder.find(text.as_bytes(), &mut hits);
+        if hits.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = Vec::with_capacity(text.len());
+        Cover::default().walk(self, text.as_bytes(), &hits, Ending::Cut, &mut out);
+        Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+    }
+
     /// The same for text. Where a secret that is no text began or ended inside of a character, what is left of
     /// the character becomes U+FFFD.
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {

@@ -75,6 +75,12 @@ impl RedactStream {
         stream
     }
 
+    /// Goes on in the place of another, in this process, with what that one holds back.
+    pub fn take_over(&mut self, before: RedactStream) {
+        let redactor = self.redactor.clone();
+        *self = RedactStream { redactor, ..before };
+    }
+
     /// Where a new stream could take over from this one.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint {

@@ -1,0 +1,124 @@
+//! The files under `/run/secrets`: one set at a time, of which the next takes the place in one step.
+//!
+//! ```text
+//!  /run/secrets ──▶ .secrets/current/          what commands see: plain files, 0400, of the room's user
+//!                   .secrets/next-3/           the next set while it is written; then the two change places
+//! ```
+//!
+//! Whoever has a directory of secrets open keeps the old one; whoever opens it anew sees the new one, whole.
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use std::io;
+use std::os::fd::OwnedFd;
+use workroom_proto::Secret;
+use workroom_types::AGENT_ID;
+
+const CURRENT: &str = "current";
+
+pub(crate) struct SecretFiles {
+    /// The file system that they are in. Nothing in it is looked up by a path that the room can change.
+    place: Option<OwnedFd>,
+    /// Whether files can be given to another user than the guest's own.
+    switches_users: bool,
+    sets: u64,
+}
+
+impl SecretFiles {
+    pub(crate) fn new(place: Option<OwnedFd>, switches_users: bool) -> SecretFiles {
+        if let Some(place) = &place {
+            // An empty set, so that the place is there; one that cannot be made is told of when it is needed.
+            let _ = rustix::fs::mkdirat(place, CURRENT, Mode::from_raw_mode(0o755));
+        }
+        SecretFiles { place, switches_users, sets: 0 }
+    }
+
+    /// Puts this set in the place of the one that is there: all of it, or nothing changes.
+    pub(crate) fn replace(&mut self, files: &[Secret]) -> io::Result<()> {
+        let Some(place) = &self.place else {
+            return Err(io::Error::other("/run is not as it was made, and has no place for secrets"));
+        };
+        self.sets += 1;
+        let next = format!("next-{}", self.sets);
+        let written = self.write(place, &next, files).and_then(|()| {
+            // Where somebody has removed what was there, nothing is to be exchanged.
+            match rustix::fs::renameat_with(place, &next, place, CURRENT, RenameFlags::EXCHANGE) {
+                Err(Errno::NOENT) => Ok(rustix::fs::renameat(place, &next, place, CURRENT)?),
+                exchanged => Ok(exchanged?),
+            }
+        });
+        // By now that is the old set, or what was made of the new one.
+        remove(place, &next);
+        written
+    }
+
+    fn write(&self, place: &OwnedFd, name: &str, files: &[Secret]) -> io::Result<()> {
+        rustix::fs::mkdirat(place, name, Mode::from_raw_mode(0o755))?;
+        let directory = open_directory(place, name)?;
+        // A umask is no part of what was decided.
+        rustix::fs::fchmod(&directory, Mode::from_raw_mode(0o755))?;
+        for secret in files {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&directory, &secret.name, flags, Mode::from_raw_mode(0o400))?;
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(0o400))?;
+            let mut rest = secret.value.as_slice();
+            while !rest.is_empty() {
+                rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
+            }
+            if self.switches_users {
+                let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::from_raw(AGENT_ID));
+                rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_directory(place: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(place, name, flags, Mode::empty())?)
+}
+
+/// A set is a directory of files; whatever else the room has put there takes the room's own memory and stays.
+fn remove(place: &OwnedFd, name: &str) {
+    let Ok(directory) = open_directory(place, name) else { return };
+    let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { return };
+    for entry in entries.flatten() {
+        let _ = rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty());
+    }
+    let _ = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn secret(name: &str, value: &str) -> Secret {
+        Secret { name: name.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_set_takes_the_place_of_another_and_who_holds_the_old_one_keeps_it() {
+        let path = std::env::temp_dir().join(format!("secret-files-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        let place = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let mut files = SecretFiles::new(Some(place), false);
+        files.replace(&[secret("a", "one"), secret("b", "two")]).unwrap();
+        let current = path.join(CURRENT);
+        assert_eq!(std::fs::read_to_string(current.join("a")).unwrap(), "one");
+        assert_eq!(std::fs::metadata(current.join("b")).unwrap().mode() & 0o7777, 0o400);
+        let held = std::fs::File::open(current.join("a")).unwrap();
+        files.replace(&[secret("a", "new")]).unwrap();
+        assert_eq!(std::io::read_to_string(held).unwrap(), "one");
+        assert_eq!(std::fs::read_to_string(current.join("a")).unwrap(), "new");
+        assert!(!current.join("b").exists(), "the set is replaced whole");
+        // A name that cannot be written changes nothing.
+        assert!(files.replace(&[secret("c", "x"), secret("no/such", "y")]).is_err());
+        assert_eq!(std::fs::read_dir(&current).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1, "nothing else is left");
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}
