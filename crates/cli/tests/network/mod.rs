@@ -36,7 +36,7 @@ impl Upstream {
 
     /// Says back what it is told, line by line; `give N` is answered by N bytes and the end.
     pub(crate) async fn plain(ip: &str) -> Upstream {
-        Self::start(ip, |stream, heads| answer_plain(stream, heads)).await
+        Self::start(ip, answer_plain).await
     }
 
     async fn start<F, Fut>(ip: &str, answer: F) -> Upstream
