@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use workroom_engine::{Engine, EngineConfig};
 use workroom_room::Spawner;
-use workroom_server::{Listeners, Network, SlotServer, SlotSettings};
-use workroom_types::RoomError;
+use workroom_server::{Listeners, SlotServer, SlotSettings};
+use workroom_types::{NetworkPolicy, RoomError};
 
 const DEFAULT_HOST: &str = "127.0.0.1";
 const DEFAULT_PORT: u16 = 8080;
@@ -43,9 +43,9 @@ pub(crate) struct Options {
     /// Where slots and what they write live [default: $NOMAD_ALLOC_DIR/data, else slots in the user's state directory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// What the rooms of slots may reach: off
-    #[arg(long, value_name = "POLICY", default_value = "off", value_parser = network)]
-    net: Network,
+    /// What the rooms of slots may reach: `off`, `open` (all public addresses), or `allow:DOMAIN,…`
+    #[arg(long, value_name = "NET", default_value = "off", value_parser = crate::net::network)]
+    net: NetworkPolicy,
     /// Set an environment variable of every command; may be repeated
     #[arg(long, value_name = "K=V", value_parser = arguments::variable)]
     env: Vec<(String, String)>,
@@ -61,13 +61,6 @@ pub(crate) struct Options {
     /// Log warnings and errors only
     #[arg(long)]
     quiet: bool,
-}
-
-fn network(text: &str) -> Result<Network, String> {
-    match text {
-        "off" => Ok(Network::Off),
-        _ => Err("rooms have no network yet; leave it out, or say off".into()),
-    }
 }
 
 pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>) -> ExitCode {
@@ -117,10 +110,10 @@ impl Plan {
         (quotas.live_per_user, quotas.created_per_user_per_day) = (quotas.live, 0);
         engine.exec.largest_output = engine.exec.largest_output.max(LEAST_OUTPUT);
         engine.exec.longest_timeout = engine.exec.longest_timeout.max(LONGEST_TIMEOUT);
+        engine.policy.network = Some(options.net);
         let settings = SlotSettings {
             slots: options.slots as usize,
             env: options.env.into_iter().collect(),
-            network: options.net,
             data_dir,
             stateful_dir,
         };
@@ -237,11 +230,5 @@ mod tests {
         assert!(refused.contains("--let-anyone-run-commands"), "{refused}");
         let allowed = address(None, (Some("0.0.0.0"), None), true).expect("an address");
         assert_eq!(allowed.to_string(), "0.0.0.0:8080");
-    }
-
-    #[test]
-    fn rooms_have_no_network_yet() {
-        assert_eq!(network("off"), Ok(Network::Off));
-        assert!(network("open").expect_err("not yet").contains("off"));
     }
 }

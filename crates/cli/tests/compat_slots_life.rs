@@ -286,7 +286,8 @@ fn on_the_main_server_every_owner_has_slots_of_its_own() {
             .find(|session| session["name"] == "slot_0");
         let id = slot.expect("anns slot")["id"].as_str().expect("an id").to_owned();
         // The journal has who asked, each by its own token.
-        let journal = server.http().get(&format!("/v1/sessions/{id}/events")).await.expect(200);
+        let journal = server.http().header("Accept", "application/json");
+        let journal = journal.get(&format!("/v1/sessions/{id}/events")).await.expect(200);
         let actors: std::collections::BTreeSet<String> = journal["entries"]
             .as_array()
             .expect("entries")

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use workroom_testkit::{Server, User, eventually, for_each_user};
+use workroom_testkit::{Server, TestSession, User, eventually, for_each_user};
 
 fn rules(user: &User) -> String {
     format!(
@@ -53,7 +53,7 @@ const ATTEMPTS: [&str; 16] = [
     "ln -s /tmp .claude/x",
 ];
 
-async fn try_all(session: &workroom_testkit::TestSession, alias: &str) {
+async fn try_all(session: &TestSession, alias: &str) {
     for attempt in ATTEMPTS {
         let said = session.run(json!({"command": attempt, "cwd": format!("/workspace/{alias}")})).await;
         assert_ne!(said.exit_code, 0, "{alias}: {attempt}: {said:?}");
@@ -110,6 +110,35 @@ fn hooks_and_start_up_files_stay_as_they_are_also_those_that_are_not_there() {
 }
 
 #[test]
+fn repositories_further_down_are_protected_where_they_are_there() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        user.make_dir("host");
+        user.make_dir("host/all");
+        user.make_dir("host/all/team");
+        make_repository(user, "host/all/one");
+        make_repository(user, "host/all/team/two");
+        operator_says(&server, &rules(user));
+        let session = server.session_like(with_mounts(&[asks("all", "work", "all", "rw")])).await;
+        mount(&session, &[asks("again", "work", "all", "rw")]).await.expect("mounted");
+        for repository in ["all/one", "all/team/two", "again/one", "again/team/two"] {
+            for attempt in
+                ["echo evil > .git/hooks/x", "echo evil >> .git/config", "mv .git away", "rm -f .bashrc"]
+            {
+                let said =
+                    session.run(json!({"command": attempt, "cwd": format!("/workspace/{repository}")})).await;
+                assert_ne!(said.exit_code, 0, "{repository}: {attempt}: {said:?}");
+            }
+            session
+                .says(&format!("cd /workspace/{repository} && echo x > .git/objects/x && echo y > y"))
+                .await;
+        }
+        // What is not there further down is not protected: it would take a name in every directory.
+        session.says("mkdir /workspace/all/new && echo x > /workspace/all/new/.profile").await;
+    });
+}
+
+#[test]
 fn what_somebody_puts_into_a_placeholder_is_kept() {
     for_each_user(async |user| {
         let server = Server::of(user);
@@ -122,6 +151,36 @@ fn what_somebody_puts_into_a_placeholder_is_kept() {
         assert_eq!(names(&dir), [".profile", ".vscode", "file"]);
         session.delete().await;
         assert_eq!(names(&dir), [".profile", ".vscode", "file"]);
+    });
+}
+
+#[test]
+fn placeholders_of_a_room_that_died_without_a_server_go_with_the_next_one() {
+    for_each_user(async |user| {
+        let mut server = Server::of(user);
+        let (dir, shared) = (host_dir(user, "dir"), host_dir(user, "shared"));
+        operator_says(&server, &rules(user));
+        let both = [asks("dir", "work", "dir", "rw"), asks("shared", "work", "shared", "rw")];
+        let lost = server.session_like(with_mounts(&both)).await;
+        let other = server.session_like(with_mounts(&both[1..])).await;
+        assert!(names(&dir).len() > 1 && names(&shared).len() > 1);
+        // What was just done is on its way to the store.
+        lost.event("session.running").await;
+        other.event("session.running").await;
+        server.kill();
+        server.end_room_of(&lost.id);
+        server.restart();
+        eventually(async || match names(&dir) {
+            left if left == ["file"] => Ok(()),
+            left => Err(format!("{left:?}")),
+        })
+        .await;
+        // The other's room goes on, and is protected.
+        let other = TestSession::new(server.client(), other.id.clone());
+        assert!(names(&shared).len() > 1);
+        assert_ne!(other.sh("echo evil > /workspace/shared/.bashrc").await.exit_code, 0);
+        other.delete().await;
+        assert_eq!(names(&shared), ["file"]);
     });
 }
 

@@ -8,7 +8,7 @@ use network::{
     Upstream, has_device, network_of, plain_get, python, server_with_names, session_with, set_network,
 };
 use serde_json::{Value, json};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use workroom_testkit::types::{CreateSession, CreateToken, Policy, PublishPort, TokenScope};
 use workroom_testkit::{Setup, TestSession, for_each_user, within};
 
@@ -23,11 +23,14 @@ async fn fetch(session: &TestSession, url: &str) -> String {
     result.stdout
 }
 
-/// An address of this machine that others can reach, if it has one.
-fn own_address() -> Option<IpAddr> {
+/// An address of this machine that its neighbours can reach, if it has one.
+fn own_address() -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("192.0.2.1:9").ok()?;
-    socket.local_addr().ok().map(|address| address.ip()).filter(|address| !address.is_loopback())
+    socket.connect("198.51.100.1:9").ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        _ => None,
+    }
 }
 
 #[test]
@@ -65,13 +68,6 @@ fn an_open_network_reaches_nothing_of_the_machine() {
         }
         let api = fetch(&session, &format!("http://127.0.0.1:{}/healthz", server.address().port())).await;
         assert!(api.contains("denied ["), "{api}");
-        // The machine's own address, on which something listens that was never meant for rooms.
-        if let Some(own) = own_address().filter(IpAddr::is_ipv4) {
-            let listens = Upstream::http(&own.to_string(), &[]).await;
-            let told = fetch(&session, &format!("http://{}/", listens.address)).await;
-            assert!(told.contains("denied ["), "{told}");
-            assert_eq!(listens.calls(), 0);
-        }
         if has_device(user) {
             for host in ["innocent.test", "metadata.test", "169.254.169.254", "10.0.0.1", "198.18.0.1"] {
                 let result = python(&session, &plain_get(host, port)).await;
@@ -79,6 +75,33 @@ fn an_open_network_reaches_nothing_of_the_machine() {
             }
         }
         assert_eq!(inside.calls(), 0);
+    });
+}
+
+#[test]
+fn the_machines_own_address_has_to_be_named_exactly() {
+    let Some(own) = own_address() else {
+        println!("skipped: this machine has loopback alone");
+        return;
+    };
+    for_each_user(async |user| {
+        // Something that listens there and was never meant for rooms.
+        let beside = Upstream::http(&own.to_string(), &[]).await;
+        let (server, _names) = server_with_names(user).await;
+        // The range that it is in opens its neighbours, and not the machine itself.
+        let [a, b, c, _] = own.octets();
+        let around = vec![format!("{a}.{b}.{c}.0/24")];
+        let session = session_with(&server, json!({"mode": "open", "cidrs": around})).await;
+        let url = format!("http://{}/", beside.address);
+        let told = fetch(&session, &url).await;
+        assert!(told.contains("denied [own_address]"), "{told}");
+        if has_device(user) {
+            let result = python(&session, &plain_get(&own.to_string(), beside.port())).await;
+            assert!(result.stdout.starts_with("refused"), "{result:?}");
+        }
+        assert_eq!(beside.calls(), 0);
+        set_network(&session, json!({"mode": "open", "cidrs": [format!("{own}/32")]})).await;
+        assert!(fetch(&session, &url).await.starts_with("hello"));
     });
 }
 

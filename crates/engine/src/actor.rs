@@ -74,6 +74,8 @@ pub(crate) enum Ask {
     Policy {
         reply: Reply<PolicyView>,
     },
+    /// What the operator says may have changed: the room's network is brought to what holds now.
+    NetworkAgain,
     Delete {
         actor: String,
         reply: Reply<()>,
@@ -387,11 +389,12 @@ impl Actor {
         let ask = match ask {
             // Who looks is no sign of life.
             Ask::Usage { query, reply } => return Box::pin(self.usage(query, reply)).await,
+            Ask::NetworkAgain => return Box::pin(self.network_again()).await,
             ask => ask,
         };
         self.touch();
         match ask {
-            Ask::Usage { .. } => {}
+            Ask::Usage { .. } | Ask::NetworkAgain => {}
             Ask::Act { verb, place, actor, reply } => {
                 let done = Box::pin(self.act(verb, place, &actor)).await;
                 self.publish();

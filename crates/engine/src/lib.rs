@@ -195,6 +195,7 @@ impl Engine {
         tokio::spawn(reconcile::empty_trash(shared.clone()));
         reconcile::at_start(&shared).await?;
         ports::at_start(&shared).await?;
+        shared.protect_listeners().await;
         tokio::spawn(reconcile::run(shared.clone()));
         Ok(Engine { shared })
     }

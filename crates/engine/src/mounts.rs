@@ -47,6 +47,20 @@ pub(crate) fn denied(denials: &[MountDenial]) -> Problem {
     Problem { report, ..Problem::new(ProblemCode::MountDenied, detail, hint) }
 }
 
+/// Requests of one call, and paths that one policy unprotects. More than any operator grants.
+const MOST_REQUESTS: usize = 64;
+
+/// Each denial is told and noted: there are only so many of them.
+pub(crate) fn check_lengths(policy: &MountPolicy) -> Result<(), Problem> {
+    for (what, count) in [("dynamic", policy.dynamic.len()), ("unprotect", policy.unprotect.len())] {
+        if count > MOST_REQUESTS {
+            let detail = format!("mounts.{what} has {count} entries, and {MOST_REQUESTS} are the most");
+            return Err(Problem::invalid(detail, "ask for fewer"));
+        }
+    }
+    Ok(())
+}
+
 /// All that an owner's session asks for, judged and found; or why not.
 pub(crate) async fn check_requests(
     shared: &Arc<Shared>,
@@ -87,6 +101,7 @@ pub(crate) async fn check_policy(
     policy: &Policy,
 ) -> Result<Vec<SessionMount>, Problem> {
     let Some(mounts) = &policy.mounts else { return Ok(Vec::new()) };
+    check_lengths(mounts)?;
     match check_requests(shared, owner, (mounts, &[]), &mounts.dynamic).await {
         Ok(found) => Ok(found.into_iter().map(|one| one.record).collect()),
         Err(denials) => {
@@ -189,6 +204,7 @@ impl Engine {
         if request.mounts.is_empty() {
             return Err(Problem::invalid("there is nothing to mount", "name one mount at least"));
         }
+        check_lengths(&MountPolicy { dynamic: request.mounts.clone(), ..MountPolicy::default() })?;
         let actor = caller.name.clone();
         self.ask(caller, id, |reply| Ask::AddMounts { requests: request.mounts, actor, reply }).await?;
         self.mounts(caller, id).await

@@ -71,6 +71,8 @@ struct Served {
     now: NetworkTotals,
     /// Whether that was written down.
     is_recorded: bool,
+    /// What was written down last.
+    recorded: Option<Box<Record>>,
 }
 
 /// Numbers for `/metrics`.
@@ -91,13 +93,13 @@ fn broken(why: &str) -> Problem {
 }
 
 impl Networks {
-    pub(crate) fn new(store: Store, settings: Settings) -> Arc<Networks> {
+    pub(crate) fn new(store: Store, settings: Settings, listeners: Vec<SocketAddr>) -> Arc<Networks> {
         Arc::new(Networks {
             store,
             settings,
             line: tokio::sync::Mutex::default(),
             served: Mutex::default(),
-            protected: Mutex::default(),
+            protected: Mutex::new(listeners),
             past: Mutex::default(),
             restarts: AtomicU64::new(0),
             is_recording: AtomicBool::new(false),
@@ -119,19 +121,19 @@ impl Networks {
             before,
             now: NetworkTotals::default(),
             is_recorded: true,
+            recorded: None,
         };
         lock(&self.served).insert(session.to_owned(), served);
         match self.line().await {
-            // A new one was told of all at once.
-            Ok((line, false)) => {
-                self.hand_over(&line, session).await.map_err(|error| broken(&error.to_string()))
-            }
-            Ok((_, true)) => Ok(()),
+            // One that is about to be found dead is replaced, and the next is told of all.
+            Ok((line, false)) => drop(self.hand_over(&line, session).await),
+            Ok((_, true)) => {}
             Err(problem) => {
                 lock(&self.served).remove(session);
-                Err(problem)
+                return Err(problem);
             }
         }
+        Ok(())
     }
 
     /// Puts other rules in force: when this returns, new connections are judged by them.
@@ -173,6 +175,11 @@ impl Networks {
         }
     }
 
+    /// Those that have a network now.
+    pub(crate) fn sessions(&self) -> Vec<String> {
+        lock(&self.served).keys().cloned().collect()
+    }
+
     pub(crate) fn numbers(&self) -> NetworkNumbers {
         let served = lock(&self.served);
         let totals = served.values().fold(*lock(&self.past), |all, one| {
@@ -212,6 +219,7 @@ impl Networks {
         let (record, _) = self.seen(session, record::MOST_CONNECTIONS).await?;
         if let Some(served) = lock(&self.served).get_mut(session) {
             served.is_recorded = true;
+            served.recorded = Some(Box::new(record.clone()));
         }
         self.store.note(record.put(session)).await;
         Some(record)
@@ -294,8 +302,13 @@ impl Networks {
     /// The process is gone. What it served has no network until another has taken its place, which is now.
     async fn died(self: Arc<Self>) {
         for served in lock(&self.served).values_mut() {
-            let now = NetworkTotals { open: 0, ..std::mem::take(&mut served.now) };
-            served.before.totals = served.before.totals.and(now);
+            let totals = served.before.totals.and(std::mem::take(&mut served.now));
+            // Its log is gone but for what was written down.
+            if let Some(recorded) = served.recorded.take() {
+                served.before = *recorded;
+            }
+            served.before.totals = totals;
+            served.before.settle();
         }
         let mut pause = FIRST_PAUSE;
         while !lock(&self.served).is_empty() {

@@ -180,6 +180,11 @@ async fn pass(shared: &Arc<Shared>) -> Result<(), Problem> {
         .await
         .map_err(storage)?;
     discard_orphans(shared).await?;
+    for session in shared.networks.sessions() {
+        if let Some(handle) = shared.owner_of(&session) {
+            let _ = handle.asks.send(Ask::NetworkAgain).await;
+        }
+    }
     for (session, rooms) in rooms_by_session(&shared.state.rooms()) {
         if shared.owner_of(&session).is_none() {
             rooms.into_iter().for_each(|(_, dir)| end_stray(dir));

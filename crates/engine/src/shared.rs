@@ -43,8 +43,6 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) host_directories: crate::mounts::tidy::HostDirectories,
     pub(crate) networks: Arc<Networks>,
-    /// Where the server listens.
-    pub(crate) listeners: Mutex<Vec<std::net::SocketAddr>>,
     pub(crate) metrics: Counts,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
@@ -85,7 +83,7 @@ impl Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
             ports: Ports::new(config.ports),
-            networks: Networks::new(store.clone(), config.network.clone()),
+            networks: Networks::new(store.clone(), config.network.clone(), config.listeners.clone()),
             config,
             state,
             store,
@@ -100,7 +98,6 @@ impl Shared {
             shells: Shells::default(),
             models: Arc::default(),
             host_directories: Default::default(),
-            listeners: Mutex::default(),
             metrics: Counts::default(),
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),
@@ -180,7 +177,7 @@ impl Shared {
 
     /// No room reaches what the server listens on, for itself or for other rooms.
     pub(crate) async fn protect_listeners(&self) {
-        let mut addresses = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut addresses = self.config.listeners.clone();
         addresses.extend(self.ports.listeners());
         self.networks.protect(addresses).await;
     }

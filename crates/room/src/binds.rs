@@ -10,14 +10,17 @@
 //!                  it goes when nobody uses the directory any more, if it is still empty
 //! ```
 
-use crate::mounts::{Attributes, PLAIN, clone_tree, make_private, set_attributes};
+use crate::mounts::{Attributes, PLAIN, clone_tree, in_room, make_private, set_attributes};
 use crate::template::Template;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
-use std::ffi::OsStr;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use workroom_sys::place::{attach_on, clone_tree_of, entry, identity, is_mount_root, open_beneath};
 use workroom_types::{Bind, ErrorCode, RoomError};
 
@@ -156,7 +159,59 @@ pub(crate) fn guard(tree: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {
     for path in &bind.protect {
         protect(tree, path)?;
     }
+    protect_below(tree, &bind.protect)
+}
+
+/// How far down in a granted directory is looked for more of what is protected, and into how many directories.
+const DEEPEST: usize = 4;
+const MOST_LOOKS: usize = 4096;
+
+/// Further down, what is there is protected: the repositories in a directory of repositories.
+fn protect_below(tree: BorrowedFd<'_>, protected: &[String]) -> io::Result<()> {
+    let first = |path: &String| path.split('/').next().map(str::to_owned);
+    let firsts: Vec<String> = protected.iter().filter_map(first).collect();
+    let mut ahead = VecDeque::from([PathBuf::new()]);
+    let mut looks = 0;
+    while let Some(way) = ahead.pop_front() {
+        looks += 1;
+        if looks > MOST_LOOKS {
+            break;
+        }
+        let at = if way.as_os_str().is_empty() { Path::new(".") } else { &way };
+        // One that is closed to us, or gone by now, is passed over.
+        let Ok(dir) = in_room(tree, at) else { continue };
+        let Ok(names) = names_in(dir.as_fd()) else { continue };
+        let depth = way.components().count();
+        for (name, is_directory) in names {
+            let is_first = firsts.iter().any(|first| OsStr::new(first) == name);
+            if is_first && depth > 0 {
+                let of_it = protected.iter().filter(|path| parts(path).next() == Some(&name));
+                for path in of_it.filter(|path| is_there(dir.as_fd(), path)) {
+                    protect(dir.as_fd(), path)?;
+                }
+            } else if !is_first && is_directory && depth + 1 < DEEPEST {
+                ahead.push_back(way.join(name));
+            }
+        }
+    }
     Ok(())
+}
+
+fn is_there(dir: BorrowedFd<'_>, path: &str) -> bool {
+    in_room(dir, Path::new(path.trim_end_matches('/'))).is_ok()
+}
+
+/// What is in a directory, each with whether it is one.
+fn names_in(dir: BorrowedFd<'_>) -> io::Result<Vec<(OsString, bool)>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(rustix::fs::openat(dir, ".", DIRECTORY, Mode::empty())?)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            names.push((OsStr::from_bytes(name.to_bytes()).to_owned(), entry.file_type().is_dir()));
+        }
+    }
+    Ok(names)
 }
 
 fn hide(tree: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
@@ -230,7 +285,8 @@ pub(crate) fn remove_placeholders(bind: &Bind) -> io::Result<()> {
 fn remove_placeholder(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<OwnedFd>> {
     let Ok(stat) = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(None) };
     let kind = FileType::from_raw_mode(stat.st_mode);
-    if !kind.is_dir() && !(kind.is_file() && stat.st_size == 0) {
+    let is_empty_file = kind.is_file() && stat.st_size == 0;
+    if !kind.is_dir() && !is_empty_file {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -242,5 +298,72 @@ fn remove_placeholder(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Ow
     match rustix::fs::unlinkat(dir, name, how) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_directory_that_was_judged_is_taken() {
+        let scratch = std::env::temp_dir().join(format!("workroom-binds-{}", std::process::id()));
+        std::fs::create_dir_all(scratch.join("base/a")).unwrap();
+        std::fs::create_dir_all(scratch.join("base/b")).unwrap();
+        let judged = identity(open_beneath(&scratch.join("base"), Path::new("a")).unwrap().as_fd()).unwrap();
+        let bind = Bind {
+            anchor: scratch.join("base"),
+            beneath: "a".into(),
+            judged,
+            target: "/workspace/a".into(),
+            read_only: true,
+            protect: Vec::new(),
+            hide: Vec::new(),
+        };
+        assert!(open_judged(&bind).is_ok());
+        std::fs::rename(scratch.join("base/a"), scratch.join("base/c")).unwrap();
+        assert!(open_judged(&bind).is_err(), "it is gone");
+        std::fs::rename(scratch.join("base/b"), scratch.join("base/a")).unwrap();
+        assert!(open_judged(&bind).unwrap_err().detail.contains("another directory"));
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    #[test]
+    fn placeholders_are_made_once_and_go_if_they_are_empty() {
+        let scratch = std::env::temp_dir().join(format!("workroom-placeholders-{}", std::process::id()));
+        std::fs::create_dir_all(scratch.join("repo/.git")).unwrap();
+        std::fs::create_dir_all(scratch.join("plain")).unwrap();
+        std::fs::write(scratch.join("repo/.profile"), "").unwrap();
+        let protect: Vec<String> =
+            [".git/hooks/", ".git/config", ".profile"].map(str::to_owned).into_iter().collect();
+        for (name, expected, after) in [
+            ("repo", vec![".git/config", ".git/hooks", ".profile"], vec![".profile"]),
+            ("plain", vec![".git", ".profile"], vec![]),
+        ] {
+            let dir = scratch.join(name);
+            let opened = open_beneath(&dir, Path::new("")).unwrap();
+            let judged = identity(opened.as_fd()).unwrap();
+            for _ in 0..2 {
+                make_placeholders(opened.as_fd(), &protect).unwrap();
+                for path in &expected {
+                    assert!(dir.join(path).exists(), "{name}: {path}");
+                }
+            }
+            assert!(name == "repo" || !dir.join(".git/config").exists());
+            let bind = Bind {
+                anchor: dir.clone(),
+                beneath: PathBuf::new(),
+                judged,
+                target: "/workspace/a".into(),
+                read_only: false,
+                protect: protect.clone(),
+                hide: Vec::new(),
+            };
+            remove_placeholders(&bind).unwrap();
+            for path in &expected {
+                assert_eq!(dir.join(path).exists(), after.contains(path), "{name}: {path}");
+            }
+        }
+        std::fs::remove_dir_all(&scratch).unwrap();
     }
 }

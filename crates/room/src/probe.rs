@@ -21,7 +21,7 @@ pub fn facts() -> Vec<Fact> {
     let mut facts =
         vec![kernel(), privilege(), user_namespaces(), overlay(), idmapped_mounts(), landlock(), seccomp()];
     facts.extend(cgroups());
-    facts.extend([reflink(), quota(), kvm(), runsc()]);
+    facts.extend([tun(), reflink(), quota(), kvm(), runsc()]);
     facts
 }
 
@@ -116,6 +116,16 @@ fn cgroups() -> Vec<Fact> {
         Err(why) => fact("limits", format!("rlimits only: {why}"), false, advice),
     };
     vec![fact("cgroup v2", v2, true, ""), fact("cgroup v1", v1, true, ""), limits]
+}
+
+/// Opened, not only looked at: the file may be there without what it stands for.
+fn tun() -> Fact {
+    let advice = "programs that know of no proxy have no network: modprobe tun, and let the server's user open /dev/net/tun (mode 0666)";
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    match rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty()) {
+        Ok(_) => fact("tun", "yes", true, ""),
+        Err(error) => fact("tun", format!("no: {error}"), false, advice),
+    }
 }
 
 fn reflink() -> Fact {

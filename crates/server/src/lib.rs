@@ -39,7 +39,7 @@ mod sse;
 mod text;
 mod websocket;
 
-pub use compat::slots::{Network, SlotServer, SlotSettings};
+pub use compat::slots::{SlotServer, SlotSettings};
 pub use config::{BodyLimits, RateLimit, ServerConfig};
 pub use listen::{Listeners, run};
 pub use openapi::openapi;

@@ -113,6 +113,8 @@ fn rules() -> Vec<(&'static str, &'static str, Value)> {
         ("PublishPort", "port", json!({"minimum": 1, "maximum": 65535})),
         ("PublishPort", "host_port", json!({"minimum": 1025, "maximum": 65535})),
         ("PublishPort", "name", name.clone()),
+        ("MountPolicy", "dynamic", json!({"maxItems": 32})),
+        ("MountPolicy", "unprotect", json!({"maxItems": 32})),
         ("AddMounts", "mounts", json!({"minItems": 1, "maxItems": 32})),
         (
             "MountRequest",

@@ -359,6 +359,18 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Ends the rooms of a session as nothing can be prepared for, also while there is no server.
+    pub fn end_room_of(&self, session: &str) {
+        let rooms = fs::read_dir(self.state.join("rooms")).into_iter().flatten().flatten();
+        for room in rooms.filter(|room| room.file_name().to_string_lossy().starts_with(session)) {
+            let (_, guest) = workroom_room::call_guest(&room.path()).expect("its guest");
+            rustix::process::pidfd_send_signal(&guest, Signal::KILL).expect("killed");
+            let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+            let ended = rustix::event::poll(&mut [PollFd::new(&guest, PollFlags::IN)], Some(&patience));
+            assert!(ended.is_ok_and(|ready| ready > 0), "a killed room goes on");
+        }
+    }
+
     /// The guests that live, by the sockets that they listen on; killed.
     fn end_rooms(&self) {
         for room in fs::read_dir(self.state.join("rooms")).into_iter().flatten().flatten() {

@@ -38,7 +38,7 @@ impl<'u> Slots<'u> {
         async move { caller.says("slot_0", &command).await }
     }
 
-    /// The number of a slot's state, as `/slots` has it.
+    /// A slot, as `/slots` has it.
     pub(crate) async fn slot(&self, name: &str) -> Value {
         let all = self.get("/slots").await.expect(200);
         let found = all["slots"].as_array().expect("slots").iter().find(|slot| slot["slot_id"] == name);
@@ -53,7 +53,6 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Under a prefix of another server's paths.
     pub(crate) fn new(http: Http) -> Caller {
         Caller { http }
     }

@@ -241,7 +241,7 @@ impl Actor {
         let body = serde_json::to_value(&change).unwrap_or_default();
         if let Some(asked) = &change.policy {
             policy::check(&self.shared, &self.row.session.owner, asked)?;
-            crate::mounts::check_policy(&self.shared, &self.row.session.owner, asked).await?;
+            self.check_mounts(asked, actor).await?;
         }
         let session = &mut self.row.session;
         if let Some(name) = change.name {

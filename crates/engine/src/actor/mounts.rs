@@ -3,7 +3,7 @@
 use super::Actor;
 use crate::mounts::mounter::Mounter;
 use crate::mounts::plan::{WantedBind, plan};
-use crate::mounts::{check_requests, denied, tidy};
+use crate::mounts::{check_lengths, check_requests, denied, tidy};
 use crate::policy;
 use crate::room::gone;
 use serde_json::json;
@@ -82,6 +82,17 @@ impl Actor {
 
     fn binds(&self) -> RoomBinds {
         self.row.session.room_binds.as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Whether the session may have what a new policy asks for; what is denied is noted.
+    pub(super) async fn check_mounts(&self, asked: &Policy, actor: &str) -> Result<(), Problem> {
+        let Some(mounts) = &asked.mounts else { return Ok(()) };
+        check_lengths(mounts)?;
+        let owner = &self.row.session.owner;
+        match check_requests(&self.shared, owner, (mounts, &[]), &mounts.dynamic).await {
+            Ok(_) => Ok(()),
+            Err(denials) => Err(self.deny(&mounts.dynamic, denials, actor).await),
+        }
     }
 
     pub(super) async fn add_mounts(
@@ -323,7 +334,7 @@ impl Actor {
         if self.room.is_some() && !targets.is_empty() {
             self.detach_binds(targets, false).await?;
         }
-        binds.binds.retain(|bind| !gone.iter().any(|mount| PathBuf::from(&mount.place) == bind.target));
+        binds.binds.retain(|bind| !gone.iter().any(|mount| bind.target.as_os_str() == mount.place.as_str()));
         self.row.session.mounts = kept;
         tidy::uses_only(&self.shared, &self.row.session.id, &binds.binds).await;
         self.row.session.room_binds = Some(Box::new(binds));

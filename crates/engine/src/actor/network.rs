@@ -105,6 +105,16 @@ impl Actor {
         held.network.clone_from(&wanted.network);
     }
 
+    /// The operator's file may say something else than when the room was wired: a ceiling that came down cuts.
+    pub(super) async fn network_again(&mut self) {
+        let wanted = policy::effective(&self.shared, &self.row.session);
+        let is_held = self.row.session.room_policy.as_ref().is_none_or(|held| held.network == wanted.network);
+        if self.room.is_some() && !is_held {
+            self.policy_changed().await;
+            self.publish();
+        }
+    }
+
     /// What is really in force, in the session's record.
     fn say_network(&mut self, mode: NetworkMode) {
         let Some(wired) = &self.network else { return };

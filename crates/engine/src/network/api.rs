@@ -2,7 +2,6 @@
 
 use super::record::{self, Record};
 use crate::{Engine, policy, sessions};
-use std::net::SocketAddr;
 use workroom_types::{Caller, NetworkMode, NetworkProposal, NetworkView, Problem, Session};
 
 /// Connections in one answer, and the most.
@@ -55,12 +54,6 @@ impl Engine {
             Some((record, _)) => record.proposal,
             None => record::read(&self.shared.store, id).await.proposal,
         })
-    }
-
-    /// Where the server listens: no room reaches it, whatever its policy says.
-    pub async fn protect(&self, addresses: Vec<SocketAddr>) {
-        *self.shared.listeners.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = addresses;
-        self.shared.protect_listeners().await;
     }
 }
 

@@ -64,7 +64,7 @@ impl Record {
     }
 
     /// Whoever wrote it down is gone, and what was open with it.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.totals.open = 0;
         for open in self.connections.iter_mut().filter(|one| one.verdict == NetworkVerdict::Open) {
             open.verdict = NetworkVerdict::Cut;

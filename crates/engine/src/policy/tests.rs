@@ -51,7 +51,8 @@ fn ceiling() -> Ceiling {
 }
 
 fn network(mode: NetworkMode) -> Option<NetworkPolicy> {
-    Some(NetworkPolicy { mode, ..NetworkPolicy::default() })
+    let domains = if mode == NetworkMode::Allow { vec!["a.example".to_owned()] } else { Vec::new() };
+    Some(NetworkPolicy { mode, domains, ..NetworkPolicy::default() })
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::envelope::{Envelope, Refusal};
 use super::handlers::{Fields, text};
-use super::pool::{Network, Turn};
+use super::pool::Turn;
 use super::python::{Timeout, cut, strip, truthy};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,9 +23,9 @@ pub(super) async fn bash(turn: &mut Turn<'_>, args: &Fields, timeout: &Timeout) 
         Envelope::bad(format!("Command timed out after {}", timeout.shown()), metadata)
     };
     let Some(time) = timeout.duration() else { return Ok(timed_out()) };
-    let session = match turn.session().await {
-        Ok(session) => session,
-        Err(problem) => return Ok(failed(&problem, wishes)),
+    let (isolated, session) = match (turn.isolate(wishes.allow_network).await, turn.session().await) {
+        (Ok(isolated), Ok(session)) => (isolated, session),
+        (Err(problem), _) | (_, Err(problem)) => return Ok(failed(&problem, wishes)),
     };
     // What an operator allows may be less.
     let limits = turn.engine().exec_limits();
@@ -39,16 +39,9 @@ pub(super) async fn bash(turn: &mut Turn<'_>, args: &Fields, timeout: &Timeout) 
     };
     Ok(match turn.engine().exec_alone(turn.caller(), &session, request).await {
         Ok(result) if result.timed_out => timed_out(),
-        Ok(result) => ended(&result, network_isolated(turn)),
+        Ok(result) => ended(&result, isolated),
         Err(problem) => failed(&problem, wishes),
     })
-}
-
-/// Whether what runs in the slot has no network: nothing reaches one unless the pool's policy opens it.
-pub(super) fn network_isolated(turn: &Turn<'_>) -> bool {
-    match turn.pool.settings().network {
-        Network::Off => true,
-    }
 }
 
 fn ended(result: &ExecResult, network_isolated: bool) -> Envelope {

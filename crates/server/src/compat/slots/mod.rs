@@ -28,7 +28,7 @@ mod terminal;
 mod tmux;
 
 pub(crate) use pool::Pools;
-pub use pool::{Network, SlotSettings};
+pub use pool::SlotSettings;
 
 use crate::app::App;
 use crate::listen::{Listeners, run_router};
@@ -41,8 +41,11 @@ use std::time::Duration;
 use workroom_engine::Engine;
 use workroom_types::{Caller, Problem, Scope};
 
-/// Whose sessions a server's slots are that does nothing else.
-const OWNER: &str = "slots";
+/// Whose sessions a server's slots are that does nothing else: whoever started it may have all that it was told to give.
+const OWNER: &str = "admin";
+
+/// What the journal calls whoever calls it, since nobody has a token.
+const CALLER: &str = "slots";
 
 /// How long calls under way may take to end when the server does: their rooms are gone by then.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -66,7 +69,7 @@ impl SlotServer {
     /// more are deleted.
     pub async fn open(engine: Engine, settings: SlotSettings) -> Result<SlotServer, Problem> {
         let scope = Scope::User { owner: OWNER.to_owned() };
-        let caller = Caller { name: OWNER.to_owned(), scope, read_only: false };
+        let caller = Caller { name: CALLER.to_owned(), scope, read_only: false };
         let pool = Pool::new(engine, caller, settings);
         pool.take_up().await?;
         Ok(SlotServer { pool })

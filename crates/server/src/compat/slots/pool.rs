@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use workroom_engine::{Engine, Files, Verb};
 use workroom_types::{
-    Caller, CreateSession, ListSessions, Problem, ProblemCode, ResetSession, Scope, Session, WORKSPACE,
+    Caller, CreateSession, ListSessions, NetworkMode, NetworkPolicy, Policy, Problem, ProblemCode,
+    ResetSession, Scope, Session, WORKSPACE,
 };
 
 /// What the keys of slots' sessions begin with.
@@ -27,20 +28,12 @@ const AT_ONCE: usize = 16;
 /// The most that one page of sessions has.
 const PAGE: u32 = 1000;
 
-/// What the rooms of slots may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Network {
-    #[default]
-    Off,
-}
-
 /// What slots are like.
 #[derive(Debug, Clone, Default)]
 pub struct SlotSettings {
     pub slots: usize,
     /// What commands and terminals have in their environment beside the usual.
     pub env: BTreeMap<String, String>,
-    pub network: Network,
     /// As `/health` shows them.
     pub data_dir: PathBuf,
     pub stateful_dir: PathBuf,
@@ -100,6 +93,8 @@ pub(super) struct Desk {
     pub(super) size: Option<(u16, u16)>,
     /// Bytes of the terminal's recording that were streamed.
     pub(super) streamed: u64,
+    /// What the last caller said of the network, and whether nothing is reached therefore.
+    network: Option<(bool, bool)>,
 }
 
 /// A call that has a slot for itself.
@@ -282,12 +277,30 @@ impl Turn<'_> {
         Ok(session.id)
     }
 
+    /// Lets the slot reach what rooms may by the server's policy, or nothing. Says whether it reaches nothing.
+    pub(super) async fn isolate(&mut self, allow_network: bool) -> Result<bool, Problem> {
+        let session = self.session().await?;
+        if let Some((allowed, isolated)) = self.desk.network
+            && allowed == allow_network
+        {
+            return Ok(isolated);
+        }
+        let network = (!allow_network).then(NetworkPolicy::default);
+        let policy = Policy { network, ..Policy::default() };
+        let view = self.engine().set_policy(self.caller(), &session, policy, None).await?;
+        // A way out that could not be made in the room that runs waits for the next one.
+        let isolated = view.effective.network.is_none_or(|network| network.mode == NetworkMode::Off)
+            || view.pending.iter().any(|part| part == "network");
+        self.desk.network = Some((allow_network, isolated));
+        Ok(isolated)
+    }
+
     /// Ends everything in the slot, and takes everything away that was written.
     pub(super) async fn reset(&mut self) -> Result<(), Problem> {
         let session = self.session().await?;
         // Whatever comes of it, the terminal is not to be relied on.
-        let Desk { terminal, .. } = std::mem::take(&mut *self.desk);
-        self.desk.session = Some(session.clone());
+        let Desk { terminal, network, .. } = std::mem::take(&mut *self.desk);
+        (self.desk.session, self.desk.network) = (Some(session.clone()), network);
         self.engine().reset(self.caller(), &session, ResetSession::default(), None).await?;
         if let Some(terminal) = terminal {
             terminal.forget_recording(self).await;

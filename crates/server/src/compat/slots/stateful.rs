@@ -1,6 +1,6 @@
 //! The tool `bash_stateful`: a command in the slot's terminal, whose shell and jobs stay.
 
-use super::bash::{MOST_OUTPUT, Wishes, is_unavailable, network_isolated};
+use super::bash::{MOST_OUTPUT, Wishes, is_unavailable};
 use super::envelope::{Envelope, Refusal};
 use super::handlers::{Fields, text};
 use super::pool::Turn;
@@ -24,10 +24,13 @@ pub(super) async fn bash_stateful(
         return Ok(Envelope::refused("Failed to execute command: it has a NUL character in it"));
     }
     let wishes = wishes(args);
-    if let Err(problem) = ensure(turn, wishes, None).await {
-        let error = format!("Failed to start stateful session: {}", reason(&problem, wishes));
-        return Ok(Envelope::bad(error, cannot(wishes)));
-    }
+    let isolated = match ensure(turn, wishes, None).await {
+        Ok(isolated) => isolated,
+        Err(problem) => {
+            let error = format!("Failed to start stateful session: {}", reason(&problem, wishes));
+            return Ok(Envelope::bad(error, cannot(wishes)));
+        }
+    };
     let ran = match timeout.duration() {
         Some(time) => run(turn, &command, wishes, Instant::now() + time).await,
         None => Ok(Ran::TimedOut),
@@ -53,7 +56,7 @@ pub(super) async fn bash_stateful(
             metadata: json!({
                 "exit_code": exit_code,
                 "sandboxed": true,
-                "network_isolated": network_isolated(turn),
+                "network_isolated": isolated,
                 "stateful": true,
             }),
         },
@@ -68,7 +71,9 @@ async fn run(turn: &mut Turn<'_>, command: &str, wishes: Wishes, until: Instant)
         let has_ended = !terminal.is_running();
         turn.desk.terminal = Some(terminal);
         match ran {
-            Err(_) if has_ended && !is_last => ensure(turn, wishes, None).await?,
+            Err(_) if has_ended && !is_last => {
+                ensure(turn, wishes, None).await?;
+            }
             other => return other,
         }
     }
@@ -93,14 +98,15 @@ pub(super) fn cannot(wishes: Wishes) -> Value {
     json!({ "stateful": true, "requires_bwrap": wishes.require_sandbox })
 }
 
-/// Has the slot's terminal running, as the caller wants it. Another word about the network begins another one.
+/// Has the slot's terminal running, as the caller wants it. Another word about the network begins another one. Says
+/// whether it reaches nothing.
 pub(super) async fn ensure(
     turn: &mut Turn<'_>,
     wishes: Wishes,
     size: Option<(u16, u16)>,
-) -> Result<(), Problem> {
+) -> Result<bool, Problem> {
     // The slot may have another session by now.
-    turn.session().await?;
+    let isolated = turn.isolate(wishes.allow_network).await?;
     if size.is_some() {
         turn.desk.size = size;
     }
@@ -111,14 +117,14 @@ pub(super) async fn ensure(
     }
     let wanted = turn.desk.size;
     match &mut turn.desk.terminal {
-        Some(terminal) => terminal.resize(wanted.unwrap_or(terminal.size)).await,
+        Some(terminal) => terminal.resize(wanted.unwrap_or(terminal.size)).await?,
         None => {
             let terminal = Terminal::open(turn, wanted.unwrap_or(USUAL_SIZE), wishes.allow_network).await?;
             turn.desk.streamed = 0;
             turn.desk.terminal = Some(terminal);
-            Ok(())
         }
     }
+    Ok(isolated)
 }
 
 /// Ends the slot's terminal, with everything that was started in it.

@@ -473,7 +473,7 @@ mod tests {
     #[test]
     fn marks_are_found_in_whatever_pieces_they_come() {
         let whole = "ab\x1b]7337;k;P;12;130\x07$ \x1b[A";
-        let expected = vec![('P', 12, 130, 2, 21)];
+        let expected = vec![('P', 12, 130, 2, 20)];
         assert_eq!(found(&[whole]), expected);
         for cut in 1..whole.len() {
             assert_eq!(found(&[&whole[..cut], &whole[cut..]]), expected, "cut at {cut}");

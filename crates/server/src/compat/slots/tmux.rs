@@ -120,7 +120,9 @@ async fn type_words(
             None => terminal.type_on(words).await.map(|()| Blocked::Back),
         };
         match typed {
-            Err(_) if !terminal.is_running() && !is_last => ensure(turn, wishes, None).await?,
+            Err(_) if !terminal.is_running() && !is_last => {
+                ensure(turn, wishes, None).await?;
+            }
             other => return other,
         }
     }
