@@ -157,7 +157,8 @@ pub enum UsageSort {
 pub struct ListUsage {
     /// The largest first.
     pub sort: Option<UsageSort>,
-    /// 1 to 1000.
+    /// How many, 100 unless told.
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
     pub limit: Option<u32>,
 }
 
