@@ -317,6 +317,34 @@ fn a_pool_whose_rooms_cannot_be_made_says_why() {
 }
 
 #[test]
+fn a_seed_that_is_not_as_it_was_is_handed_to_nobody() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let source = server.session().await;
+        source.says("echo one > seed").await;
+        let spec = json!({
+            "min": 1, "max": 1, "seed": {"session": source.id}, "reset": {"check": "digest", "spares": 0},
+        });
+        let pool = pool(&server, spec).await;
+        assert_eq!(pool.acquire("t").await.session.says("cat seed").await, "one\n");
+        // Rooms cannot write to frozen layers; somebody on the host can.
+        let layers = std::fs::read_dir(server.state().join("layers")).expect("layers").flatten();
+        let seeds: Vec<_> =
+            layers.map(|layer| layer.path().join("fs/workspace/seed")).filter(|seed| seed.exists()).collect();
+        assert_eq!(seeds.len(), 1, "{seeds:?}");
+        std::fs::write(&seeds[0], "two\n").expect("written");
+        pool.release("t").await;
+        pool.until(|pool| pool.summary.states.error == 1).await;
+        let slot = &pool.slots().await[0];
+        assert!(slot.reason.as_deref().is_some_and(|reason| reason.contains("digest")), "{slot:?}");
+        assert_eq!(pool.refuses("u", 50).await.status, 500);
+        std::fs::write(&seeds[0], "one\n").expect("written");
+        assert_eq!(pool.acquire("u").await.session.says("cat seed").await, "one\n");
+    });
+}
+
+#[test]
 fn a_slot_is_its_owners_and_nobodys_while_nobody_has_it() {
     run(async {
         let user = User::running_the_tests();

@@ -219,10 +219,15 @@ impl Keeper {
             }
             Err(problem) => {
                 self.failed(&format!("{}: {}", self.pool.name, problem));
-                let times = self.trouble.as_ref().map_or(0, |(_, times, _)| *times);
-                let wait = (AGAIN_AFTER * 2u32.saturating_pow(times.min(10))).min(AGAIN_AFTER_AT_MOST);
                 self.slots.fail(&problem.to_string());
-                self.trouble = Some((problem, times + 1, Instant::now() + wait));
+                let now = Instant::now();
+                let (times, again) =
+                    self.trouble.as_ref().map_or((0, now), |(_, times, again)| (*times, *again));
+                // Those that were being made at the same time have failed once, together.
+                if again <= now {
+                    let wait = (AGAIN_AFTER * 2u32.saturating_pow(times.min(10))).min(AGAIN_AFTER_AT_MOST);
+                    self.trouble = Some((problem, times + 1, now + wait));
+                }
             }
         }
     }
