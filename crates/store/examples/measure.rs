@@ -168,6 +168,8 @@ fn create(number: i64) -> Vec<Change> {
         policy_version: 1,
         policy_changed: None,
         room_policy: None,
+        mounts: Vec::new(),
+        room_binds: None,
         state: SessionState::Running,
         reason: None,
         created: Timestamp::now(),

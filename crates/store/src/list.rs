@@ -123,6 +123,8 @@ mod tests {
             policy_version: 1,
             policy_changed: None,
             room_policy: None,
+            mounts: Vec::new(),
+            room_binds: None,
             state,
             reason: None,
             // Several in one millisecond: the id decides between them.

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use workroom_engine::policy_from_toml;
-use workroom_types::{Policy, PolicyView, Problem, ServerPolicy};
+use workroom_types::{Policy, PolicyView, Problem, ProblemCode, ServerPolicy};
 
 /// Show what a session may see, reach, use and know
 ///
@@ -87,7 +87,7 @@ async fn document(call: &mut Call) -> Result<(Policy, Bytes), Problem> {
 
 fn etag(version: u64) -> Result<HeaderValue, Problem> {
     HeaderValue::from_str(&format!("\"{version}\""))
-        .map_err(|error| Problem::new(workroom_types::ProblemCode::Internal, error.to_string(), ""))
+        .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string(), ""))
 }
 
 fn known_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -97,8 +97,10 @@ fn known_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         return Ok(None);
     }
     let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    // What names no version is not the one that the policy is at.
     version.parse().map(Some).map_err(|_| {
-        Problem::invalid(
+        Problem::new(
+            ProblemCode::PreconditionFailed,
             "If-Match does not name a version of a policy",
             "use the ETag of the policy as it was read, such as \"3\"",
         )

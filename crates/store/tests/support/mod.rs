@@ -60,6 +60,8 @@ pub fn session(id: &str) -> SessionRow {
         policy_version: 1,
         policy_changed: None,
         room_policy: None,
+        mounts: Vec::new(),
+        room_binds: None,
         state: SessionState::Running,
         reason: None,
         created: Timestamp(1_767_225_599_042),
