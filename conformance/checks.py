@@ -57,8 +57,7 @@ def beyond_a_schema(path, body):
         return True  # A global one has no owner, and base64 is a grammar of its own.
     if not isinstance(body, dict):
         return False
-    document = body if path.endswith("/policy") else body.get("policy") or (body.get("create") or {}).get("policy")
-    if isinstance(document, dict) and document.get("network"):
+    if (policy_of(path, body) or {}).get("network"):
         return True  # Names and ranges have grammars of their own, and modes go with some fields and not with others.
     if any(len(text.encode()) > MOST_FOREIGN >= len(text) for text in texts(body)):
         return True  # Lengths are of bytes; a schema counts characters.
@@ -81,6 +80,15 @@ def beyond_a_schema(path, body):
     owners = {body.get("owner"), create.get("owner")} - {None}
     threads = {body.get("thread"), channel.get("thread_id")} - {None}
     return len(owners) > 1 or len(threads) > 1
+
+
+def policy_of(path, body):
+    """The policy document that a request brings, wherever it is."""
+    if not isinstance(body, dict):
+        return None
+    created = body.get("create")
+    document = body if path.endswith("/policy") else body.get("policy") or (created.get("policy") if isinstance(created, dict) else None)
+    return document if isinstance(document, dict) else None
 
 
 def secrets_of(body):
@@ -125,6 +133,15 @@ def before_call(context, case, kwargs):
                 case.body[name] = min(case.body[name], most)
         if isinstance(case.body.get("reset"), dict):
             case.body["reset"]["spares"] = 0
+    if case.meta and case.meta.generation.mode.is_positive:
+        # A session that has next to nothing of the machine answers nobody in time, and others' requests meet it too.
+        document = policy_of(case.path, case.body) or {}
+        for name, least in (
+            ("cpus_milli", 1000), ("memory", 1 << 30), ("pids", 256), ("open_files", 1024), ("disk", 1 << 30), ("inodes", 10_000)
+        ):
+            if isinstance(document.get(name), int):
+                document[name] = max(document[name], least)
+        document.pop("require", None)
     if case.path.endswith("/logs") and isinstance(case.query, dict):
         # What is followed has no end.
         if str(case.query.get("follow")).lower() in ("true", "1"):

@@ -161,8 +161,8 @@ fn it_listens_to_strangers_only_when_the_risk_is_named() {
             assert_eq!(code, Some(125), "{text}");
             assert!(text.contains("--let-anyone-run-commands"), "{text}");
         }
-        let (code, text) = slots(&["--net", "open"]);
-        assert!(code == Some(125) && text.contains("rooms have no network yet"), "{text}");
+        let (code, text) = slots(&["--net", "ajar"]);
+        assert!(code == Some(125) && text.contains("allow:DOMAIN"), "{text}");
         let (code, text) = slots(&["--slots", "0"]);
         assert_eq!(code, Some(125), "{text}");
         let open = Setup::of(user)

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use workroom_testkit::types::{ExtendLease, ListSessions, ProblemCode, SlotState};
-use workroom_testkit::{Server, TestPool, TestSession, User, eventually, for_each_user, run, within};
+use workroom_testkit::{
+    Server, TestPool, TestSession, User, as_ordinary_user, eventually, for_each_user, run, within,
+};
 
 async fn pool(server: &Server<'_>, spec: Value) -> TestPool {
     TestPool::set(server.client(), "p", spec).await
@@ -301,10 +303,9 @@ fn room_of(server: &Server<'_>, session: &str) -> (std::path::PathBuf, std::os::
 
 #[test]
 fn a_pool_whose_rooms_cannot_be_made_says_why() {
-    run(async {
-        let user = User::running_the_tests();
-        let server = Server::of(&user);
-        // Limits of the disk are not to be had for sessions.
+    as_ordinary_user(async |user| {
+        let server = Server::of(user);
+        // Without privileges the disk of a session is not limited.
         let pool = pool(&server, json!({"min": 1, "max": 2, "policy": {"require": ["disk"]}})).await;
         pool.until(|pool| pool.summary.states.error == 1).await;
         let slot = &pool.slots().await[0];

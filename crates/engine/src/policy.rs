@@ -165,10 +165,10 @@ pub(crate) fn server_policy(shared: &Shared, owner: &str, is_admin: bool) -> Ser
 
 /// A new document for a session, if it is still at the version that the caller knew.
 pub(crate) fn replace(session: &mut Session, policy: Policy, known: Option<u64>) -> Result<bool, Problem> {
-    if let Some(known) = known.filter(|known| *known != session.policy_version) {
+    if known.is_some_and(|known| known != session.policy_version) {
         return Err(Problem::new(
             ProblemCode::PreconditionFailed,
-            format!("the policy is at version {} and not at {known}", session.policy_version),
+            format!("the policy is at version {}, and another was to be replaced", session.policy_version),
             "read it again and change that",
         ));
     }

@@ -4,7 +4,7 @@ use crate::schema_rules;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, OpenApi, ToSchema};
-use workroom_types::{ArchiveFormat, BatchResult, ExecChunk, Problem, WatchEvent, WriteText};
+use workroom_types::{ArchiveFormat, BatchResult, ExecChunk, Problem, UsageSort, WatchEvent, WriteText};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -140,7 +140,7 @@ use workroom_types::{ArchiveFormat, BatchResult, ExecChunk, Problem, WatchEvent,
         crate::routes::meta::ready,
         crate::routes::meta::metrics,
     ),
-    components(schemas(Problem, ExecChunk, WatchEvent, BatchResult, WriteText))
+    components(schemas(Problem, ExecChunk, WatchEvent, BatchResult, WriteText, UsageSort))
 )]
 struct Handlers;
 

@@ -50,8 +50,8 @@ pub(crate) async fn show(call: Call) -> Answer {
 )]
 pub(crate) async fn replace(mut call: Call) -> Answer {
     call.no_query()?;
-    let known = known_version(&call.head.headers)?;
     let (policy, body) = document(&mut call).await?;
+    let known = known_version(&call.head.headers);
     let id = call.id().to_owned();
     once(call, &body, move |engine, caller, _| {
         Box::pin(async move { Reply::ok(&engine.set_policy(caller, &id, policy, known).await?) })
@@ -90,19 +90,15 @@ fn etag(version: u64) -> Result<HeaderValue, Problem> {
         .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string(), ""))
 }
 
-fn known_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
+/// What an etag that is not a policy's stands for: versions begin with 1.
+const NO_VERSION: u64 = 0;
+
+fn known_version(headers: &HeaderMap) -> Option<u64> {
+    let value = headers.get(IF_MATCH)?;
     let text = value.to_str().unwrap_or_default().trim();
     if text == "*" {
-        return Ok(None);
+        return None;
     }
     let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
-    // What names no version is not the one that the policy is at.
-    version.parse().map(Some).map_err(|_| {
-        Problem::new(
-            ProblemCode::PreconditionFailed,
-            "If-Match does not name a version of a policy",
-            "use the ETag of the policy as it was read, such as \"3\"",
-        )
-    })
+    Some(version.parse().unwrap_or(NO_VERSION))
 }
