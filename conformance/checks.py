@@ -51,6 +51,8 @@ def beyond_a_schema(path, body):
         return True  # Paths, globs, expressions, patches, forms and cursors have grammars of their own.
     if "/terminals" in path:
         return True  # Keys and patterns have grammars of their own, and a directory may not be there.
+    if path.endswith("/merge"):
+        return True  # Sessions that come from elsewhere are not merged.
     if path.startswith("/v1/pools"):
         return True  # Lengths are of bytes; the least may be more than the most.
     if path.startswith("/v1/secrets/"):
@@ -133,6 +135,9 @@ def before_call(context, case, kwargs):
                 case.body[name] = min(case.body[name], most)
         if isinstance(case.body.get("reset"), dict):
             case.body["reset"]["spares"] = 0
+    if case.meta and case.meta.generation.mode.is_positive and case.path.endswith(("/exec", "/run")) and isinstance(case.body, dict):
+        # A made-up command may be one that never ends.
+        case.body["timeout_ms"] = 1000
     if case.meta and case.meta.generation.mode.is_positive:
         # A session that has next to nothing of the machine answers nobody in time, and others' requests meet it too.
         document = policy_of(case.path, case.body) or {}
