@@ -147,10 +147,9 @@ def before_call(context, case, kwargs):
             if isinstance(document.get(name), int):
                 document[name] = max(document[name], least)
         document.pop("require", None)
-    if case.path.endswith("/logs") and isinstance(case.query, dict):
+    if isinstance(case.query, dict) and str(case.query.get("follow")).lower() in ("true", "1"):
         # What is followed has no end.
-        if str(case.query.get("follow")).lower() in ("true", "1"):
-            case.query["follow"] = "false"
+        case.query["follow"] = "false"
     # One after the other: a repeated key would give back a session that the scenario before has deleted.
     if case.meta and case.meta.phase.name is TestPhase.STATEFUL:
         for key in [name for name in case.headers if name.lower() == "idempotency-key"]:
