@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use workroom_types::{RoomUser, base_environment};
 
 pub(crate) const TRUE: &str = "/usr/bin/true";
 
@@ -19,22 +20,24 @@ pub(crate) struct Peer {
     program: PathBuf,
     arguments: Vec<OsString>,
     user: Option<u32>,
+    /// Its environment is a room's, and not ours.
+    as_in_a_room: bool,
 }
 
 impl Peer {
     fn new(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Peer {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        Peer { program: program.into(), arguments, user: None }
+        Peer { program: program.into(), arguments, user: None, as_in_a_room: false }
     }
 
     /// Just the command.
     pub(crate) fn bare() -> Peer {
-        Peer::new(TRUE, [] as [&str; 0])
+        Peer::of(TRUE, &[])
     }
 
-    /// Another command.
+    /// Another command. What it does at its start, such as reading a language's files, is what it does in a room.
     pub(crate) fn of(program: &str, arguments: &[&str]) -> Peer {
-        Peer::new(program, arguments.iter().copied())
+        Peer { as_in_a_room: true, ..Peer::new(program, arguments.iter().copied()) }
     }
 
     /// `workroom run`, with further options.
@@ -56,6 +59,9 @@ impl Peer {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if self.as_in_a_room {
+            command.env_clear().envs(base_environment(RoomUser::Agent));
+        }
         if let Some(user) = self.user {
             command.uid(user).gid(user).env("HOME", "/tmp");
         }
@@ -100,15 +106,15 @@ impl Peer {
     }
 }
 
-/// The exact policy. What bwrap cannot do costs it nothing here: it has no seccomp filter, no Landlock, no
-/// cgroup and no uid range. Mounts are those of a room; in place of the overlay over a tmpfs, and of the
-/// mapped skeleton below it, there are bwrap's own root, which is a tmpfs, and two more.
 /// bwrap's command line without a command, as words.
 pub(crate) fn bwrap_line(program: &Path, empty: &Path) -> Vec<String> {
     let words = std::iter::once(program.into()).chain(bwrap_arguments(empty));
     words.map(|word: OsString| word.to_string_lossy().into_owned()).collect()
 }
 
+/// The exact policy. What bwrap cannot do costs it nothing here: it has no seccomp filter, no Landlock, no
+/// cgroup and no uid range. Mounts are those of a room; in place of the overlay over a tmpfs, and of the
+/// mapped skeleton below it, there are bwrap's own root, which is a tmpfs, and two more. The environment is a room's.
 fn bwrap_arguments(empty: &Path) -> Vec<OsString> {
     let mut line: Vec<OsString> = Vec::new();
     let mut add = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
@@ -119,8 +125,9 @@ fn bwrap_arguments(empty: &Path) -> Vec<OsString> {
     }
     add(&[&"--die-with-parent", &"--new-session", &"--hostname", &"room"]);
     add(&[&"--uid", &"1000", &"--gid", &"1000", &"--cap-drop", &"ALL", &"--clearenv"]);
-    add(&[&"--setenv", &"PATH", &"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
-    add(&[&"--setenv", &"HOME", &"/home/agent"]);
+    for (name, value) in base_environment(RoomUser::Agent) {
+        add(&[&"--setenv", &name, &value]);
+    }
     for dir in ["/home/agent", "/root", "/run", "/sys", "/var/tmp"] {
         add(&[&"--dir", &dir]);
     }

@@ -1,6 +1,7 @@
 //! Directories that are gone when the test is, whatever was put into them.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,8 +24,14 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     #[expect(clippy::new_without_default, reason = "making a directory is no default")]
     pub fn new() -> Scratch {
-        let path = std::env::temp_dir().join(format!("workroom-testkit-{}", unique()));
-        fs::create_dir(&path).expect("make a scratch directory");
+        // One that was killed may have left its own, and its number is another's by now.
+        let path = loop {
+            let path = std::env::temp_dir().join(format!("workroom-testkit-{}", unique()));
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => break made.map(|()| path).expect("make a scratch directory"),
+            }
+        };
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("open it to all");
         Scratch(path)
     }
