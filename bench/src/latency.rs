@@ -55,12 +55,29 @@ pub(crate) struct Subject<'a> {
     sample: Box<dyn FnMut() -> Result<Vec<Duration>, String> + 'a>,
 }
 
+/// How often something is done in a row that callers do in a row.
+const IN_A_ROW: usize = 5;
+
 impl<'a> Subject<'a> {
     pub(crate) fn new(
         rows: &'static [&'static str],
         sample: impl FnMut() -> Result<Vec<Duration>, String> + 'a,
     ) -> Subject<'a> {
         Subject { rows, sample: Box::new(sample) }
+    }
+
+    /// Done several times in a row. The first row has the first time, which comes after everything else that is measured; the
+    /// second row has the median of the others.
+    pub(crate) fn in_a_row(
+        rows: &'static [&'static str; 2],
+        mut sample: impl FnMut() -> Result<Duration, String> + 'a,
+    ) -> Subject<'a> {
+        Subject::new(rows, move || {
+            let first = sample()?;
+            let mut others = (1..IN_A_ROW).map(|_| sample()).collect::<Result<Vec<_>, _>>()?;
+            others.sort_unstable();
+            Ok(vec![first, others[others.len() / 2]])
+        })
     }
 }
 

@@ -15,13 +15,17 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const ROWS: [(&str, &str); 11] = [
-    ("bare", "bare spawn+wait of true"),
+const ROWS: [(&str, &str); 15] = [
+    ("bare", "bare spawn+wait of true, in a row"),
+    ("bare-first", "the same, after other work"),
     ("health", "HTTP: GET /healthz, kept connection"),
-    ("exec", "HTTP: exec of true in a live room, kept connection"),
+    ("exec", "HTTP: exec of true in a live room, kept connection, in a row"),
+    ("exec-first", "the same, after other work"),
     ("exec-shell", "HTTP: the same through the shell, with output"),
-    ("bwrap", "bwrap"),
-    ("python", "HTTP: a Python server that runs bwrap"),
+    ("bwrap", "bwrap, in a row"),
+    ("bwrap-first", "the same, after other work"),
+    ("python", "HTTP: a Python server that runs bwrap, in a row"),
+    ("python-first", "the same, after other work"),
     ("floor-first", "floor: create + first command + gone"),
     ("create", "HTTP: create a session, until its room stands"),
     ("first", "HTTP: create a session + its first command's output"),
@@ -29,9 +33,11 @@ const ROWS: [(&str, &str); 11] = [
     ("show", "HTTP: show a session"),
 ];
 
-const BUDGETS: [Budget; 4] = [
+const BUDGETS: [Budget; 6] = [
     Budget { of: "exec", against: "bare", ratio: Ratio::AtMost(1.5) },
+    Budget { of: "exec-first", against: "bare-first", ratio: Ratio::AtMost(1.5) },
     Budget { of: "exec", against: "python", ratio: Ratio::AtMost(0.2) },
+    Budget { of: "exec-first", against: "python-first", ratio: Ratio::AtMost(0.2) },
     Budget { of: "first", against: "floor-first", ratio: Ratio::AtMost(2.5) },
     Budget { of: "exec", against: "bwrap", ratio: Ratio::Below(1.0) },
 ];
@@ -91,9 +97,13 @@ fn latencies(
         served.connect().map(|http| (served, RefCell::new(http)))
     });
     let mut subjects = vec![
-        Subject::new(&["bare"], move || bare.sample().map(one)),
+        Subject::in_a_row(&["bare-first", "bare"], move || bare.sample()),
         Subject::new(&["health"], || ask("GET", "/healthz", "")),
-        Subject::new(&["exec"], || ask("POST", &exec, &argv)),
+        Subject::in_a_row(&["exec-first", "exec"], || {
+            let started = Instant::now();
+            http.borrow_mut().ask("POST", &exec, &argv)?;
+            Ok(started.elapsed())
+        }),
         Subject::new(&["exec-shell"], || ask("POST", &exec, &shell)),
         Subject::new(&["show"], || ask("GET", &show, "")),
         Subject::new(&["floor-first"], || floor.borrow_mut().first_command().map(one)),
@@ -102,15 +112,15 @@ fn latencies(
     match &bwrap {
         Ok(program) => {
             let peer = Peer::bwrap(program, empty, &[TRUE]);
-            subjects.push(Subject::new(&["bwrap"], move || peer.sample().map(one)));
+            subjects.push(Subject::in_a_row(&["bwrap-first", "bwrap"], move || peer.sample()));
         }
         Err(why) => table.skipped.push(("bwrap", why.clone())),
     }
     match &python {
-        Ok((_, http)) => subjects.push(Subject::new(&["python"], || {
+        Ok((_, http)) => subjects.push(Subject::in_a_row(&["python-first", "python"], || {
             let started = Instant::now();
             http.borrow_mut().ask("POST", "/exec", &argv)?;
-            Ok(vec![started.elapsed()])
+            Ok(started.elapsed())
         })),
         Err(why) => table.skipped.push(("python", why.clone())),
     }

@@ -15,19 +15,25 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const ROWS: [(&str, &str); 8] = [
-    ("bare", "bash -c true, no room"),
-    ("bwrap", "bwrap bash -c true"),
-    ("slot", "slots: bash true through /execute, kept connection"),
-    ("peer", "the same of a server that runs bwrap for every command"),
+const ROWS: [(&str, &str); 12] = [
+    ("bare", "bash -c true, no room, in a row"),
+    ("bare-first", "the same, after other work"),
+    ("bwrap", "bwrap bash -c true, in a row"),
+    ("bwrap-first", "the same, after other work"),
+    ("slot", "slots: bash true through /execute, in a row"),
+    ("slot-first", "the same, after other work"),
+    ("peer", "a server that runs bwrap for every command, in a row"),
+    ("peer-first", "the same, after other work"),
     ("stateful", "slots: true in the slot's terminal"),
     ("reset", "slots: /reset"),
     ("trajectory", "slots: 50 actions: write, run, read, search, patch"),
     ("peer-trajectory", "the same of the other server"),
 ];
 
-const BUDGETS: [Budget; 3] = [
+const BUDGETS: [Budget; 5] = [
     Budget { of: "slot", against: "peer", ratio: Ratio::AtMost(0.2) },
+    Budget { of: "slot-first", against: "peer-first", ratio: Ratio::AtMost(0.2) },
+    Budget { of: "slot", against: "bare", ratio: Ratio::AtMost(1.5) },
     Budget { of: "slot", against: "bwrap", ratio: Ratio::Below(1.0) },
     Budget { of: "trajectory", against: "peer-trajectory", ratio: Ratio::Below(1.0) },
 ];
@@ -92,9 +98,11 @@ fn latencies(
         Ok(vec![started.elapsed()])
     };
     let mut subjects = vec![
-        Subject::new(&["bare"], || Ok(vec![bash.sample()?])),
-        Subject::new(&["slot"], || {
-            timed(&|| execute(&mut slots.borrow_mut(), 0, "bash", &nothing).map(drop))
+        Subject::in_a_row(&["bare-first", "bare"], || bash.sample()),
+        Subject::in_a_row(&["slot-first", "slot"], || {
+            let started = Instant::now();
+            execute(&mut slots.borrow_mut(), 0, "bash", &nothing)?;
+            Ok(started.elapsed())
         }),
         Subject::new(&["stateful"], || {
             timed(&|| execute(&mut slots.borrow_mut(), 1, "bash_stateful", &nothing).map(drop))
@@ -108,14 +116,16 @@ fn latencies(
     match peers::find_bwrap() {
         Ok(program) => {
             let bwrap = Peer::bwrap(&program, &scratch.join("empty"), &["/bin/bash", "-c", "true"]);
-            subjects.push(Subject::new(&["bwrap"], move || Ok(vec![bwrap.sample()?])));
+            subjects.push(Subject::in_a_row(&["bwrap-first", "bwrap"], move || bwrap.sample()));
         }
         Err(why) => table.skipped.push(("bwrap", why)),
     }
     match &other {
         Ok(other) => {
-            subjects.push(Subject::new(&["peer"], || {
-                timed(&|| execute(&mut other.borrow_mut(), 0, "bash", &nothing).map(drop))
+            subjects.push(Subject::in_a_row(&["peer-first", "peer"], || {
+                let started = Instant::now();
+                execute(&mut other.borrow_mut(), 0, "bash", &nothing)?;
+                Ok(started.elapsed())
             }));
             subjects.push(Subject::new(&["peer-trajectory"], || {
                 timed(&|| trajectory(&mut other.borrow_mut(), 3))
