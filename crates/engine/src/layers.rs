@@ -87,8 +87,11 @@ impl Shared {
             match self.store.is_layer_used(&layer).await {
                 Ok(false) if !self.held.contains(&layer) => self.discard_layer(&layer),
                 Ok(_) => {}
-                // The next look for garbage finds it.
-                Err(error) => tracing::warn!(layer, %error, "a layer stays for now"),
+                // It would not say of the others either. The next look for garbage finds them.
+                Err(error) => {
+                    tracing::warn!(layer, %error, "layers that may not be needed stay for now");
+                    break;
+                }
             }
         }
         self.trash.notify_one();
