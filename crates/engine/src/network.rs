@@ -196,14 +196,19 @@ impl Networks {
         let line = self.line.lock().await.clone();
         let mut seen = Seen::default();
         let mut proposal = NetworkProposal::default();
-        if let Some(line) = line {
+        if let Some(line) = &line {
             seen = line.read(session, Wanted::View { connections }).await.unwrap_or_default();
             proposal = line.read(session, Wanted::Proposal).await.unwrap_or_default();
         }
-        let served = lock(&self.served);
-        let one = served.get(session)?;
-        // A process that died a moment ago has told its totals before.
-        seen.totals = if seen == Seen::default() { one.now } else { seen.totals };
+        let mut served = lock(&self.served);
+        let one = served.get_mut(session)?;
+        if seen == Seen::default() {
+            // A process that died a moment ago has told its totals before.
+            seen.totals = one.now;
+        } else if line.is_some_and(|line| !line.is_dead()) {
+            // What somebody was shown is not taken back if it dies now.
+            one.now = seen.totals;
+        }
         Some((one.before.clone().and(seen, proposal), one.wires.clone()))
     }
 
