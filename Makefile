@@ -15,14 +15,14 @@ lint: ## Format, clippy and architecture rules
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-test: lint ## Everything that must hold, in about two minutes
+test: lint ## Everything that must hold, in about ten minutes on 2 cores
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --workspace
 else
 	$(CARGO) test --workspace --no-fail-fast -- --test-threads=1
 endif
 
-soak: ## The long versions: floods, crowds, hundreds of kills; about half an hour. WORKROOM_SEED=N repeats a run
+soak: ## The long versions: floods, crowds, hundreds of kills; about an hour. WORKROOM_SEED=N repeats a run
 	$(CARGO) test -p workroom -p workroom-egress -p workroom-vault --tests --no-fail-fast -- --ignored --test-threads=1 --nocapture soak_
 
 bench: ## Side by side with the kernel's floor and with bwrap

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use workroom_types::{
     CommandSpec, ErrorCode, HostMount, Layer, LayerSet, Lifetime, Limits, Network, RoomError, RoomSpec,
-    RoomUser, Workspace, base_environment, parse_bytes, parse_cpus, parse_duration,
+    RoomUser, Workspace, base_environment, parse_bytes, parse_cpus, parse_duration, set_variable,
 };
 
 /// The least that a program can start in.
@@ -201,8 +201,7 @@ fn environment<'a>(
                 "names are letters, digits and _, and do not start with a digit",
             ));
         }
-        env.retain(|(known, _)| known != name);
-        env.push((name.to_owned(), value.to_owned()));
+        set_variable(&mut env, name.to_owned(), value.to_owned());
     }
     Ok(env.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
 }

@@ -110,12 +110,19 @@ fn the_environment_is_built_from_nothing() {
             said.lines().map(|line| line.split('=').next().unwrap_or_default().to_owned()).collect()
         };
         let known: BTreeSet<String> =
-            ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TERM", "TZ"].map(str::to_owned).into();
+            ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_CTYPE", "TERM", "TZ"]
+                .map(str::to_owned)
+                .into();
         assert_eq!(names(&[]), known);
         assert_eq!(names(&["--env", "MORE=1"]), known.iter().cloned().chain(["MORE".into()]).collect());
         let options = ["--env", "A=b c=d", "--env", "HOME=/tmp", "--env", "EMPTY=", "--env", "A=last"];
         let said = caller.says(&options, "echo \"$A,$HOME,${EMPTY-unset},$USER,$LANG\"");
-        assert_eq!(said, "last,/tmp,,agent,C.UTF-8\n");
+        assert_eq!(said, "last,/tmp,,agent,C\n");
+        let characters = "x=äöü; echo ${#x} $(printf äöü | wc -m)";
+        assert_eq!(caller.says(&[], characters), "3 3\n", "UTF-8 as it is");
+        assert_eq!(caller.says(&["--env", "LANG=C"], characters), "6 6\n", "another language in all");
+        let both = ["--env", "LC_CTYPE=C.UTF-8", "--env", "LANG=C"];
+        assert_eq!(caller.says(&both, "echo $LANG"), "C\n");
     });
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use workroom_proto::{OutputRule, SpoolReader, Stream};
 use workroom_types::{
     CommandSpec, Encoding, ExecRequest, ExecResult, Exit, Problem, RoomUser, RunReport, Timestamp,
-    base_environment,
+    base_environment, set_variable,
 };
 
 /// As much of a command as a journal keeps.
@@ -164,8 +164,7 @@ impl Words {
         let mut env = base_environment(user);
         for (name, value) in self.env {
             validate::variable(&name, &value)?;
-            env.retain(|(known, _)| *known != name);
-            env.push((name, value));
+            set_variable(&mut env, name, value);
         }
         let spec = CommandSpec {
             argv,

@@ -88,7 +88,7 @@ pub use snapshots::{
 };
 pub use spec::{
     AGENT_ID, CommandSpec, HostMount, LAYER_ID, Lifetime, Limits, Network, RoomSpec, RoomUser, TerminalSize,
-    Workspace, base_environment,
+    Workspace, base_environment, set_variable,
 };
 pub use spec::{Bind, RoomBinds};
 pub use terminals::{

@@ -43,6 +43,10 @@ impl RoomUser {
     }
 }
 
+/// Characters are those of UTF-8; all else of a language is C's. Programs that ask for their language read one file for
+/// it. With `LANG=C.UTF-8`, which means the same, they read twelve.
+const CHARACTERS: (&str, &str) = ("LC_CTYPE", "C.UTF-8");
+
 /// The environment that every command begins with; nothing of the host's is in it.
 pub fn base_environment(user: RoomUser) -> Vec<(String, String)> {
     [
@@ -50,12 +54,23 @@ pub fn base_environment(user: RoomUser) -> Vec<(String, String)> {
         ("HOME", user.home()),
         ("USER", user.name()),
         ("LOGNAME", user.name()),
-        ("LANG", "C.UTF-8"),
+        // Without it bash looks for itself in the table of users, which takes a quarter of its start.
+        ("SHELL", "/bin/bash"),
+        ("LANG", "C"),
+        CHARACTERS,
         ("TERM", "dumb"),
         ("TZ", ":/etc/localtime"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .to_vec()
+}
+
+/// Sets a variable that the caller names. Another language is another one in all, characters too.
+pub fn set_variable(environment: &mut Vec<(String, String)>, name: String, value: String) {
+    environment.retain(|(known, before)| {
+        *known != name && (name != "LANG" || (known.as_str(), before.as_str()) != CHARACTERS)
+    });
+    environment.push((name, value));
 }
 
 /// What a room may reach. Only nothing, for now.
