@@ -313,21 +313,30 @@ fn server_config(defaults: &ServeDefaults, host_names: Vec<String>) -> Result<Se
     Ok(server)
 }
 
-/// From nothing to nothing; rooms go on.
-fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), String> {
+/// What a server needs before it opens anything: its thread, a directory to be in, and who makes its rooms.
+pub(crate) fn begin(
+    state: &Path,
+    spawner: Option<Result<Spawner, RoomError>>,
+) -> Result<(tokio::runtime::Runtime, Spawner), String> {
     // One thread: what the host does itself is little, and a request that goes from thread to thread waits for a
     // processor to wake up each time. What waits for the disk, or takes long, is done on threads beside it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("the server's threads could not be started: {error}; raise its limits"))?;
-    let state = plan.engine.state.clone();
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(&state)
+        .create(state)
         .map_err(|error| format!("the state directory {} cannot be made: {error}", state.display()))?;
     let spawner = spawner.unwrap_or_else(Spawner::start).map_err(|error| error.to_string())?;
+    Ok((runtime, spawner))
+}
+
+/// From nothing to nothing; rooms go on.
+fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), String> {
+    let state = plan.engine.state.clone();
+    let (runtime, spawner) = begin(&state, spawner)?;
     let served = runtime.block_on(async {
         let (tcp, addresses) = listen_tcp(&plan.addresses).await?;
         let socket = Socket::bind(&plan.socket)?;

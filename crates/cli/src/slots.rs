@@ -1,11 +1,10 @@
 //! `workroom slots`: a server of slots for trainers that speak the slot-server API, and of nothing else.
 
 use crate::remote::complain;
-use crate::serve::{Signals, engine_config, listen_tcp, machine_memory, raise_open_files, start_log};
+use crate::serve::{Signals, begin, engine_config, listen_tcp, machine_memory, raise_open_files, start_log};
 use crate::{EXIT_FAULT, arguments, config};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -157,18 +156,7 @@ fn address(
 
 /// From nothing to nothing: rooms end with it, and what they have written stays.
 fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), String> {
-    // One thread, as in `workroom serve`.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("the server's threads could not be started: {error}; raise its limits"))?;
-    let state = plan.engine.state.clone();
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&state)
-        .map_err(|error| format!("the directory {} cannot be made: {error}", state.display()))?;
-    let spawner = spawner.unwrap_or_else(Spawner::start).map_err(|error| error.to_string())?;
+    let (runtime, spawner) = begin(&plan.engine.state, spawner)?;
     let served = runtime.block_on(async {
         let (tcp, addresses) = listen_tcp(&[plan.address]).await?;
         let mut signals = Signals::new()?;

@@ -23,9 +23,9 @@ pub(super) async fn bash(turn: &mut Turn<'_>, args: &Fields, timeout: &Timeout) 
         Envelope::bad(format!("Command timed out after {}", timeout.shown()), metadata)
     };
     let Some(time) = timeout.duration() else { return Ok(timed_out()) };
-    let (isolated, session) = match (turn.isolate(wishes.allow_network).await, turn.session().await) {
-        (Ok(isolated), Ok(session)) => (isolated, session),
-        (Err(problem), _) | (_, Err(problem)) => return Ok(failed(&problem, wishes)),
+    let (mut session, mut isolated) = match turn.as_left(wishes.allow_network).await {
+        Ok(found) => found,
+        Err(problem) => return Ok(failed(&problem, wishes)),
     };
     // What an operator allows may be less.
     let limits = turn.engine().exec_limits();
@@ -37,7 +37,17 @@ pub(super) async fn bash(turn: &mut Turn<'_>, args: &Fields, timeout: &Timeout) 
         encoding: Some(Encoding::Base64),
         ..ExecRequest::default()
     };
-    Ok(match turn.engine().exec_alone(turn.caller(), &session, request).await {
+    let mut result = turn.engine().exec_alone(turn.caller(), &session, request.clone()).await;
+    if result.as_ref().is_err_and(|problem| problem.code == ProblemCode::NotFound) {
+        // Somebody has deleted it since the last call.
+        turn.forget_session();
+        (session, isolated) = match turn.as_left(wishes.allow_network).await {
+            Ok(found) => found,
+            Err(problem) => return Ok(failed(&problem, wishes)),
+        };
+        result = turn.engine().exec_alone(turn.caller(), &session, request).await;
+    }
+    Ok(match result {
         Ok(result) if result.timed_out => timed_out(),
         Ok(result) => ended(&result, isolated),
         Err(problem) => failed(&problem, wishes),

@@ -277,6 +277,27 @@ impl Turn<'_> {
         Ok(session.id)
     }
 
+    /// The slot's session, as it was left and with the network that is asked for, and whether it reaches nothing. It may
+    /// have been deleted since: to ask takes longer than to find out.
+    pub(super) async fn as_left(&mut self, allow_network: bool) -> Result<(String, bool), Problem> {
+        match (&self.desk.session, self.desk.network) {
+            (Some(session), Some((allowed, isolated)))
+                if allowed == allow_network && !self.pool.is_closed.load(SeqCst) =>
+            {
+                Ok((session.clone(), isolated))
+            }
+            _ => {
+                let isolated = self.isolate(allow_network).await?;
+                Ok((self.session().await?, isolated))
+            }
+        }
+    }
+
+    /// The slot's session is there no more.
+    pub(super) fn forget_session(&mut self) {
+        *self.desk = Desk::default();
+    }
+
     /// Lets the slot reach what rooms may by the server's policy, or nothing. Says whether it reaches nothing.
     pub(super) async fn isolate(&mut self, allow_network: bool) -> Result<bool, Problem> {
         let session = self.session().await?;
