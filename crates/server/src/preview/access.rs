@@ -1,6 +1,6 @@
 //! Who may see a preview: whoever has the session's token, or a pass that its browser got for a ticket; or everybody.
 //!
-//! Previews of one server are of one *site* to browsers, whatever `SameSite` says: a page of one can make the browser
+//! Previews below one name are of one *site* to browsers, whatever `SameSite` says: a page of one can make the browser
 //! send requests to another with that one's pass. So a pass counts only for requests of the preview's own pages and for
 //! a person who opens it. Headers that pages cannot write tell which those are.
 
