@@ -13,14 +13,17 @@ INDEX = """<!doctype html><meta charset=utf-8><title>index</title>
 NEXT = """<!doctype html><title>next</title><a id=back href="../?again">back</a>"""
 # Tells whoever has put it into a frame, and gives up what keeps it apart from others below the same name.
 FRAMED = """<!doctype html><title>framed</title><p>%(secret)s</p>
-<script>try { document.domain = location.hostname.split('.').slice(1).join('.') } catch (e) {}
+<script>try { if (isSecureContext) document.domain = location.hostname.split('.').slice(1).join('.') } catch (e) {}
 if (opener) opener.postMessage('here', '*'); else parent.postMessage('%(secret)s', '*');</script>"""
 WORKER = """self.addEventListener('install', () => self.skipWaiting());
 self.addEventListener('activate', event => event.waitUntil(clients.claim()));
 self.addEventListener('fetch', event => event.respondWith(new Response('the worker of %(secret)s')));"""
+ASKER = """fetch(decodeURIComponent(location.search.slice(1)), { credentials: 'include' })
+.then(answer => answer.text()).then(postMessage, error => postMessage(String(error)));"""
 PAGES = {
     '/': ('text/html', INDEX), '/deeper/next.html': ('text/html', NEXT), '/framed': ('text/html', FRAMED),
     '/opened': ('text/html', FRAMED), '/worker.js': ('text/javascript', WORKER),
+    '/asker.js': ('text/javascript', ASKER),
     '/script.js': ('text/javascript', "window.of_script = '%(secret)s';"),
     '/style.css': ('text/css', "body { --of-style: %(secret)s; }"),
     '/picture.svg': ('image/svg+xml', '<svg xmlns="http://www.w3.org/2000/svg" width="77" height="7"></svg>'),

@@ -17,7 +17,8 @@
   };
   const pause = time => new Promise(on => setTimeout(on, time));
   const inner = window => {
-    try { document.domain = location.hostname.split('.').slice(1).join('.'); } catch (error) { /* It is as it is. */ }
+    // Over plain HTTP two pages may agree to be one; this one is not asked to.
+    try { if (isSecureContext) document.domain = location.hostname.split('.').slice(1).join('.'); } catch (error) { /* It is as it is. */ }
     return window.document.body.innerText;
   };
 
@@ -64,11 +65,7 @@
       const said = await here;
       try { return said === 'here' ? inner(opened) : said; } finally { opened.close(); }
     },
-    worker: url => {
-      const worker = new Worker(URL.createObjectURL(new Blob([
-        `fetch('${url}x', { credentials: 'include' }).then(answer => answer.text()).then(postMessage, error => postMessage(String(error)))`])));
-      return first([worker, 'message', event => event.data]);
-    },
+    worker: url => first([new Worker('/asker.js?' + encodeURIComponent(url + 'x')), 'message', event => event.data]),
   };
   return (async () => {
     const got = {};
