@@ -60,7 +60,10 @@
     },
     // A person may be led to a place. What is there, they alone see.
     window: async url => {
-      const here = first([window, 'message', event => event.data]);
+      const here = new Promise(on => {
+        window.addEventListener('message', event => event.data === 'here' && on('here'));
+        pause(patience).then(() => on('nothing came'));
+      });
       const opened = window.open(url + 'opened');
       const said = await here;
       try { return said === 'here' ? inner(opened) : said; } finally { opened.close(); }
