@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: run build test lint bench soak attack
+.PHONY: run build test lint bench soak attack browser
 
 run: ## A command in a room
 	$(CARGO) run --release -- run -- sh -c 'id; ls /; echo hello'
@@ -21,6 +21,9 @@ ifeq ($(NEXTEST),yes)
 else
 	$(CARGO) test --workspace --no-fail-fast -- --test-threads=1
 endif
+
+browser: ## The browser that previews are tried with; `make test` does without where there is none, and says so
+	apt-get install -y --no-install-recommends chromium
 
 soak: ## The long versions: floods, crowds, hundreds of kills; about an hour. WORKROOM_SEED=N repeats a run
 	$(CARGO) test -p workroom -p workroom-egress -p workroom-vault --tests --no-fail-fast -- --ignored --test-threads=1 --nocapture soak_

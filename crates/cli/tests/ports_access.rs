@@ -2,8 +2,11 @@
 
 mod ports;
 
-use ports::{has_python, http_server, preview_host, publish, publish_like};
+use ports::{
+    connect, has_python, http_server, none_is_open, preview_host, publish, publish_like, rest, tcp_server,
+};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 use workroom_testkit::types::PublishPort;
 use workroom_testkit::{Http, Response, Server, Setup, TestSession, User, for_each_user, run};
 
@@ -361,5 +364,34 @@ fn links_lead_where_the_caller_came_from() {
         let opened =
             server.http().as_nobody().host(Some(&host)).header("X-Forwarded-Proto", "https").get(path).await;
         assert!(opened.header("set-cookie").is_some_and(|cookie| cookie.ends_with("; Secure")), "{opened:?}");
+    });
+}
+
+/// Cookies know no ports: a browser would show a preview's pass to whichever room has the port that it was led to.
+#[test]
+fn a_published_port_does_not_go_by_the_name_of_a_preview() {
+    if !has_python() {
+        return;
+    }
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let (victim, hostile) = (server.session().await, server.session().await);
+        tcp_server(&hostile, "127.0.0.1", 8080).await;
+        let raw = publish(&hostile, 8080).await.host_port;
+        let name = preview_host(&server, &victim, 8080);
+        for host in [name.clone(), format!("x.{name}"), preview_host(&server, &hostile, 8080)] {
+            let mut browser =
+                connect(raw, &format!("GET / HTTP/1.1\r\nHost: {host}\r\nCookie: a=b\r\n\r")).await;
+            let told = rest(&mut browser).await.expect("an answer");
+            let told = String::from_utf8_lossy(&told).into_owned();
+            assert!(told.starts_with("HTTP/1.1 421 ") && told.contains("server's own port"), "{told}");
+        }
+        none_is_open(&hostile).await;
+        let mut other = connect(raw, "echo").await;
+        other.write_all(format!("GET / HTTP/1.1\r\nHost: {name}\r\n").as_bytes()).await.expect("sent");
+        other.shutdown().await.expect("said");
+        let echoed = rest(&mut other).await.expect("all of it");
+        assert!(String::from_utf8_lossy(&echoed).contains(&name), "another protocol is none of ours");
     });
 }

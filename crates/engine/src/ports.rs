@@ -6,7 +6,8 @@
 //!  server: previews ──▶ PortHandle ───────────────┤                    ▼
 //!                        │ access.rs: who may     └────▶ connect.rs: a socket of the room's own network,
 //!                        ▼                                 │          from its guest
-//!                     tickets, passes                      └────────▶ relay.rs: bytes, both ways
+//!                     tickets, passes                      └────────▶ relay.rs: bytes, both ways; misled.rs: but
+//!                                                                     for browsers that take it for a preview
 //! ```
 //!
 //! What is published lasts as long as the session. Connections are made only while it runs: a stranger on a loopback
@@ -15,6 +16,7 @@
 pub(crate) mod access;
 mod connect;
 mod listen;
+mod misled;
 mod relay;
 
 pub use connect::{Cut, RoomConnection};

@@ -1,7 +1,8 @@
 //! The host's side of a published port: a listener on loopback, and what becomes of its connections.
 
+use super::Published;
 use super::connect::{Place, connect_at};
-use super::{Published, relay};
+use super::relay::{self, Broken};
 use crate::shared::Shared;
 use crate::state_dir::random_u32;
 use rustix::net::sockopt::set_socket_linger;
@@ -121,13 +122,20 @@ async fn forward(shared: Arc<Shared>, published: Arc<Published>, client: TcpStre
         }
     };
     let _ = client.set_nodelay(true);
-    let whole = tokio::select! {
-        relayed = relay::both_ways(&client, &room.stream) => relayed.is_ok(),
-        () = room.cut.happened() => false,
+    let relayed = tokio::select! {
+        relayed = relay::both_ways(&client, &room.stream) => relayed,
+        () = room.cut.happened() => Err(Broken::Off),
     };
-    if !whole {
-        reset(client);
-        reset(room.stream);
+    match relayed {
+        Ok(()) => {}
+        Err(Broken::Off) => {
+            reset(client);
+            reset(room.stream);
+        }
+        Err(Broken::Misled) => {
+            reset(room.stream);
+            relay::refuse(&client).await;
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! `splice` through a pipe was measured to be about a tenth faster. It takes four more descriptors for each connection, and
 //! pipes of which the kernel gives an ordinary user few: they are needed for commands.
 
+use super::misled::{self, Beginning};
 use rustix::net::{Shutdown, shutdown};
 use std::cell::RefCell;
 use std::io;
@@ -13,6 +14,9 @@ use tokio::net::TcpStream;
 
 /// What is read at once. Also the most that is kept of each direction.
 const PIECE: usize = 256 << 10;
+
+/// What is read at once before it is known what it is.
+const AT_FIRST: usize = 4 << 10;
 
 thread_local! {
     /// Used between two waits, by one connection at a time.
@@ -28,9 +32,54 @@ enum Passed {
     End,
 }
 
-/// An error if either side broke off: then the other is to be told.
-pub(super) async fn both_ways(one: &TcpStream, other: &TcpStream) -> io::Result<()> {
-    tokio::try_join!(one_way(one, other), one_way(other, one)).map(|_| ())
+/// Why a connection did not come to its own end.
+pub(super) enum Broken {
+    /// Either side broke off: then the other is to be told.
+    Off,
+    /// The client was misled here, and nothing of what it said was passed on.
+    Misled,
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Broken {
+        Broken::Off
+    }
+}
+
+pub(super) async fn both_ways(client: &TcpStream, room: &TcpStream) -> Result<(), Broken> {
+    let there = async {
+        first_words(client, room).await?;
+        one_way(client, room).await.map_err(Broken::from)
+    };
+    let back = async { one_way(room, client).await.map_err(Broken::from) };
+    tokio::try_join!(there, back).map(|_| ())
+}
+
+/// Passes on what a client begins with, if that may be.
+async fn first_words(client: &TcpStream, room: &TcpStream) -> Result<(), Broken> {
+    let mut said = Vec::new();
+    loop {
+        client.readable().await?;
+        said.reserve(AT_FIRST);
+        let read = match client.try_read_buf(&mut said) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error.into()),
+        };
+        match misled::look(&said) {
+            Beginning::Misled => return Err(Broken::Misled),
+            // It has said its last in the middle of a word: a browser does not.
+            Beginning::Unclear if read > 0 => {}
+            Beginning::Unclear | Beginning::Passes => return Ok(write_all(room, &said).await?),
+        }
+    }
+}
+
+/// Tells a client that was misled, and ends.
+pub(super) async fn refuse(client: &TcpStream) {
+    if write_all(client, &misled::answer()).await.is_ok() {
+        let _ = shutdown(client, Shutdown::Write);
+    }
 }
 
 async fn one_way(from: &TcpStream, to: &TcpStream) -> io::Result<()> {

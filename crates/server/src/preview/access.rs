@@ -1,6 +1,6 @@
 //! Who may see a preview: whoever has the session's token, or a pass that its browser got for a ticket; or everybody.
 //!
-//! Previews of one server are of one *site* to browsers, whatever `SameSite` says: a page of one can make the browser
+//! Previews below one name are of one *site* to browsers, whatever `SameSite` says: a page of one can make the browser
 //! send requests to another with that one's pass. So a pass counts only for requests of the preview's own pages and for
 //! a person who opens it. Headers that pages cannot write tell which those are.
 
@@ -8,10 +8,12 @@ use super::name::PreviewName;
 use super::{TICKET, scheme};
 use crate::app::App;
 use crate::auth::{self, Peer};
+use crate::call::accepts;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, COOKIE, LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE, UPGRADE,
+    AUTHORIZATION, CACHE_CONTROL, COOKIE, LOCATION, ORIGIN, REFERER, REFERRER_POLICY, SET_COOKIE, UPGRADE,
+    USER_AGENT,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
@@ -124,8 +126,7 @@ fn is_its_own(method: &Method, headers: &HeaderMap, authority: &str) -> bool {
         && header("sec-fetch-mode") == Some("navigate")
         && header("sec-fetch-dest") == Some("document");
     let from_here = match header("sec-fetch-site") {
-        // Browsers that say nothing, and programs.
-        None => true,
+        None => says_nothing_against_it(headers, authority),
         Some("same-origin" | "none") => true,
         Some(_) => opens,
     };
@@ -137,6 +138,22 @@ fn is_its_own(method: &Method, headers: &HeaderMap, authority: &str) -> bool {
                 // Pages that keep their address to themselves.
                 || origin == "null" && header("sec-fetch-site") == Some("same-origin")
         })
+}
+
+/// Whether a request that does not say whose it is may be the preview's own: old browsers say nothing, and no browser does over
+/// plain HTTP for names other than `localhost`. One that comes without `Origin` is a navigation, whose answer is shown in
+/// frames of its own pages alone, or takes in a script, a style, a picture: then the page that does is to be known.
+fn says_nothing_against_it(headers: &HeaderMap, authority: &str) -> bool {
+    let header = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let is_own_page = |url: &str| {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or_default();
+        rest.split('/').next().is_some_and(|host| host.eq_ignore_ascii_case(authority))
+    };
+    let is_a_browser = header(USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla/"));
+    !is_a_browser
+        || headers.contains_key(ORIGIN)
+        || accepts(headers, "text/html")
+        || header(REFERER).is_some_and(is_own_page)
 }
 
 /// Takes the ticket out of a link: it is not the room's to see.
@@ -240,6 +257,26 @@ mod tests {
         let posted =
             [("sec-fetch-site", "same-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
         assert!(!counts(Method::POST, &posted), "a form of another page");
+    }
+
+    #[test]
+    fn a_browser_that_does_not_say_whose_a_request_is_names_the_page_that_takes_something_in() {
+        const BROWSER: (&str, &str) = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64)");
+        let own = ("referer", "http://8080-A.localhost:7300/x");
+        assert!(counts(Method::GET, &[BROWSER, ("accept", "text/html,*/*;q=0.8")]), "a navigation");
+        assert!(counts(Method::GET, &[BROWSER, ("accept", "*/*"), own]));
+        assert!(counts(Method::GET, &[BROWSER, ("origin", "http://8080-a.localhost:7300")]), "a WebSocket");
+        for referer in [
+            "",
+            "?",
+            "http://8080-b.localhost:7300/",
+            "http://8080-a.localhost:7300.evil.example/",
+            "http://8080-a.localhost:7300@evil.example/",
+            "http://8080-a.localhost:20000/",
+        ] {
+            assert!(!counts(Method::GET, &[BROWSER, ("accept", "*/*"), ("referer", referer)]), "{referer}");
+        }
+        assert!(!counts(Method::GET, &[BROWSER, ("accept", "*/*")]), "a page that hides");
     }
 
     #[test]

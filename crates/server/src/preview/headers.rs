@@ -103,6 +103,8 @@ pub(super) fn towards_browser(headers: &mut HeaderMap, name: &PreviewName) -> Op
     for name in REACH_BEYOND {
         headers.remove(name);
     }
+    // Two pages below one name can agree to be of one origin, by `document.domain`, unless they are told not to.
+    headers.insert("origin-agent-cluster", HeaderValue::from_static("?1"));
     let cookies: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().filter_map(own_cookie).collect();
     headers.remove(SET_COOKIE);
     cookies.into_iter().for_each(|cookie| {
@@ -228,6 +230,7 @@ mod tests {
             ("clear-site-data", "\"*\""),
             ("alt-svc", "h2=\":20000\""),
             ("strict-transport-security", "max-age=1"),
+            ("origin-agent-cluster", "?0"),
             ("connection", "close"),
             ("content-type", "text/plain"),
         ]);
@@ -236,6 +239,7 @@ mod tests {
             shown(&map),
             [
                 "content-type: text/plain",
+                "origin-agent-cluster: ?1",
                 "set-cookie: a=1; Path=/; HttpOnly",
                 "set-cookie: domain=kept; path=/x",
             ]

@@ -7,6 +7,7 @@ use crate::auth::Peer;
 use crate::listen::Place;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::http::{HeaderValue, StatusCode, Uri, Version};
 use axum::response::Response;
 use hyper::client::conn::http1;
@@ -50,6 +51,11 @@ pub(super) async fn pass_on(
     });
     let mut response = room.send_request(request).await.map_err(|error| broken(&error))?;
     let answered = towards_browser(response.headers_mut(), name);
+    if !port.is_public() {
+        // Which frame a navigation is for is not always told. The room's own policy counts beside this one.
+        let own_frames = HeaderValue::from_static("frame-ancestors 'self'");
+        response.headers_mut().append(CONTENT_SECURITY_POLICY, own_frames);
+    }
     // The room's server may speak an older version, which is its own affair.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
