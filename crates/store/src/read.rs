@@ -65,7 +65,7 @@ impl Store {
     pub async fn created_since(&self, owner: &str, since: Timestamp) -> Result<u64, StoreError> {
         let count: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM sessions WHERE owner = $1 AND gone IN (0, 1) AND created >= $2 \
-             AND json_extract(doc, '$.pool') IS NULL",
+             AND pool IS NULL",
         )
         .bind(owner)
         .bind(since.0)
