@@ -188,7 +188,7 @@ pub(crate) async fn check_daily_quota(shared: &Shared, owner: &str, more: u64) -
     if quota == 0 {
         return Ok(());
     }
-    let since = Timestamp(Timestamp::now().0 - 24 * 3600 * 1000);
+    let since = Timestamp(shared.clock.now().0 - 24 * 3600 * 1000);
     let made = shared.store.created_since(owner, since).await.map_err(storage)?;
     if made + more <= quota {
         return Ok(());
