@@ -57,6 +57,10 @@ async fn sessions(store: &Store) {
     let delete = |id: &str| Change::DeleteSession { id: id.into(), at: AT };
     commit(store, vec![delete("deleted"), entry("purged", 1), purge("purged")]).await;
     assert!(store.session("one").await.expect("a row").is_some());
+    for (owner, sees) in [(None, true), (Some("ada"), true), (Some("eve"), false)] {
+        assert_eq!(store.session_of("one", owner).await.expect("an answer").is_some(), sees);
+        assert_eq!(store.session_of("deleted", owner).await.expect("an answer").is_some(), sees);
+    }
     assert!(store.session_by_key("ada", "key of one").await.expect("a row").is_some());
     assert!(store.session_by_place("place of one").await.expect("a row").is_some());
     assert_eq!(store.created_since("ada", Timestamp(0)).await.expect("a count"), 2);
