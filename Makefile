@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: run build test lint bench soak attack browser
+.PHONY: run build test lint bench soak attack browser postgres
 
 run: ## A command in a room
 	$(CARGO) run --release -- run -- sh -c 'id; ls /; echo hello'
@@ -37,6 +37,9 @@ bench: ## Side by side with the kernel's floor and with bwrap
 	$(CARGO) run --release -p workroom-bench -- --processes
 	$(CARGO) run --release -p workroom-bench -- --slot-server
 	$(CARGO) run --release -p workroom-bench -- --idle 500
+
+postgres: ## What the test of the store's SQL on PostgreSQL needs: the programs, on Debian and its kin; no service has to run
+	apt-get install -y --no-install-recommends postgresql
 
 attack: ## Every hostile program we have, in rooms on this machine
 	$(CARGO) run --release -- doctor --attack

@@ -93,7 +93,11 @@ impl Served {
     }
 
     pub(crate) fn connect(&self) -> Result<Http, String> {
-        Http::connect(&self.address, &self.token)
+        self.connect_as(&self.token)
+    }
+
+    pub(crate) fn connect_as(&self, token: &str) -> Result<Http, String> {
+        Http::connect(&self.address, token)
     }
 
     /// Deletes every session, and with it every room.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-const ROWS: [(&str, &str); 15] = [
+const ROWS: [(&str, &str); 17] = [
     ("bare", "bare spawn+wait of true, in a row"),
     ("bare-first", "the same, after other work"),
     ("health", "HTTP: GET /healthz, kept connection"),
@@ -31,6 +31,8 @@ const ROWS: [(&str, &str); 15] = [
     ("first", "HTTP: create a session + its first command's output"),
     ("delete", "HTTP: delete a session and its room"),
     ("show", "HTTP: show a session"),
+    ("show-none", "HTTP: show a session that there is not, 404"),
+    ("show-other", "HTTP: show somebody else's session, 404"),
 ];
 
 const BUDGETS: [Budget; 6] = [
@@ -85,6 +87,15 @@ fn latencies(
         Ok::<_, String>(vec![started.elapsed()])
     };
     let (exec, show) = (format!("/v1/sessions/{live}/exec"), format!("/v1/sessions/{live}"));
+    let stranger = RefCell::new(served.connect_as(&user_token(&mut http.borrow_mut())?)?);
+    // As long as a real one, and made of the same signs.
+    let none = format!("{}00000000", &show[..show.len() - 8]);
+    let refused = |path: &str| {
+        let started = Instant::now();
+        let status = stranger.borrow_mut().request("GET", path, "")?.status;
+        let took = started.elapsed();
+        if status == 404 { Ok(vec![took]) } else { Err(format!("GET {path} as a stranger: {status}")) }
+    };
     let argv = json!({"argv": [TRUE]}).to_string();
     let shell = json!({"command": "echo hello"}).to_string();
     let bwrap = peers::find_bwrap();
@@ -106,6 +117,8 @@ fn latencies(
         }),
         Subject::new(&["exec-shell"], || ask("POST", &exec, &shell)),
         Subject::new(&["show"], || ask("GET", &show, "")),
+        Subject::new(&["show-none"], || refused(&none)),
+        Subject::new(&["show-other"], || refused(&show)),
         Subject::new(&["floor-first"], || floor.borrow_mut().first_command().map(one)),
         Subject::new(&["create", "first", "delete"], || create_and_delete(&mut http.borrow_mut(), &argv)),
     ];
@@ -140,6 +153,12 @@ fn latencies(
 fn create(http: &mut Http) -> Result<String, String> {
     let session = http.ask("POST", "/v1/sessions", "{}")?;
     session["id"].as_str().map(str::to_owned).ok_or_else(|| "a session without an id".into())
+}
+
+/// Of somebody who has no session.
+fn user_token(http: &mut Http) -> Result<String, String> {
+    let token = http.ask("POST", "/v1/tokens", &json!({"scope": "user", "owner": "stranger"}).to_string())?;
+    token["token"].as_str().map(str::to_owned).ok_or_else(|| "a token without a text".into())
 }
 
 /// Until the room stands; until the first command's output is here; and, apart, until all is gone.

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+use workroom_types::Timestamp;
 
 const MOST_LOGGED: usize = 1024;
 const MOST_DENIALS: usize = 512;
@@ -152,7 +153,7 @@ pub struct Line {
 }
 
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    u64::try_from(Timestamp::now().0).unwrap_or(0)
 }
 
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

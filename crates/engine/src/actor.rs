@@ -302,6 +302,8 @@ pub(crate) struct Actor {
     /// Ends of commands that an earlier server recorded and may not have told the guest that it had: the number
     /// and the start of each.
     recorded: HashSet<(u64, String)>,
+    /// When this owner began, and how old the session and its last sign of life were then: the wall clock is asked once.
+    began: expiry::Began,
     last_active: Instant,
     /// CPU time of the room when its idleness was last judged.
     cpu_seen: u64,
@@ -332,6 +334,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         Beginning::AsItIs | Beginning::Adopt { .. } => None,
     };
     let is_new = stack.is_some();
+    let began = expiry::Began::now(shared, &row.session);
     let actor = Actor {
         shared: shared.clone(),
         squashing: false,
@@ -357,6 +360,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         adopted_waiters: HashMap::new(),
         unattached: Vec::new(),
         recorded: HashSet::new(),
+        began,
         last_active: Instant::now(),
         cpu_seen: 0,
         deleted: false,
@@ -580,6 +584,7 @@ impl Actor {
 
     fn touch(&mut self) {
         self.last_active = Instant::now();
+        self.began.touched = true;
         self.row.session.last_active = Timestamp::now();
         self.look_soon();
     }

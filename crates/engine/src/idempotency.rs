@@ -63,7 +63,7 @@ impl Inflight {
 pub(crate) async fn begin(shared: &Shared, key: IdempotencyKey) -> Result<Attempt, Problem> {
     let held = shared.inflight.hold((key.scope.clone(), key.key.clone())).await;
     let known = shared.store.idempotency(&key.scope, &key.key).await.map_err(storage)?;
-    let fresh = Timestamp::now().0 - REMEMBERED_FOR;
+    let fresh = shared.clock.now().0 - REMEMBERED_FOR;
     let Some(row) = known.filter(|row| row.at.0 > fresh) else {
         return Ok(Attempt::Ours(Permit { key, resource: None, _held: held }));
     };

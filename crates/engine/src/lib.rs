@@ -13,6 +13,7 @@
 mod access;
 mod actor;
 mod admission;
+mod clock;
 mod config;
 mod disk;
 mod events;

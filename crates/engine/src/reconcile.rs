@@ -179,7 +179,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 async fn pass(shared: &Arc<Shared>) -> Result<(), Problem> {
-    let now = Timestamp::now();
+    // What a clock that jumped calls old is not deleted yet.
+    let now = shared.clock.now();
     shared
         .store
         .commit(vec![Change::ForgetIdempotent { before: Timestamp(now.0 - REMEMBERED_FOR) }])

@@ -36,14 +36,27 @@ pub(crate) async fn handle(shared: &Arc<Shared>, caller: &Caller, id: &str) -> R
         shared.pools.check_open(id)?;
         return Ok(handle);
     }
-    let row = shared.store.session(id).await.map_err(storage)?;
-    match row {
-        Some(row) if is_visible(caller, &row) => {
-            shared.pools.check_open(id)?;
-            Ok(spawn(shared, row, Beginning::AsItIs))
-        }
-        _ => Err(Problem::no_session(id)),
-    }
+    let row = stored(shared, caller, id).await?;
+    shared.pools.check_open(id)?;
+    Ok(spawn(shared, row, Beginning::AsItIs))
+}
+
+/// One that is recorded and not deleted, and that the caller may see.
+async fn stored(shared: &Shared, caller: &Caller, id: &str) -> Result<SessionRow, Problem> {
+    let row = recorded(shared, caller, id).await?;
+    row.filter(|row| is_visible(caller, row)).ok_or_else(|| Problem::no_session(id))
+}
+
+/// Others' take the way of those that there are not: the same question, which finds nothing.
+async fn recorded(shared: &Shared, caller: &Caller, id: &str) -> Result<Option<SessionRow>, Problem> {
+    let owner = match &caller.scope {
+        Scope::Admin => None,
+        Scope::User { owner } => Some(owner.as_str()),
+        Scope::Session { session, owner } if session == id => Some(owner.as_str()),
+        // Nobody's.
+        Scope::Session { .. } => Some(""),
+    };
+    shared.store.session_of(id, owner).await.map_err(storage)
 }
 
 fn is_visible(caller: &Caller, row: &SessionRow) -> bool {
@@ -67,21 +80,19 @@ pub(crate) async fn ask<T>(
 
 pub(crate) async fn get(shared: &Arc<Shared>, caller: &Caller, id: &str) -> Result<Session, Problem> {
     validate::id(id)?;
-    if let Some(handle) = shared.owner_of(id) {
+    // Whose it is comes first: what is not the caller's is not even copied.
+    if let Some(handle) = shared.owner_of(id).filter(|handle| caller.may_see(id, &handle.owner)) {
         let session = handle.session_for_its_owner();
-        if caller.may_see(id, &session.owner) && session.state != SessionState::Deleted {
+        if session.state != SessionState::Deleted {
             return Ok(for_caller(caller, session));
         }
     }
-    match shared.store.session(id).await.map_err(storage)? {
-        Some(row) if is_visible(caller, &row) => Ok(for_caller(caller, seen_by_its_owner(row))),
-        _ => Err(Problem::no_session(id)),
-    }
+    Ok(for_caller(caller, seen_by_its_owner(stored(shared, caller, id).await?)))
 }
 
 /// Whether there was such a session, of this caller's.
 pub(crate) async fn was_deleted(shared: &Shared, caller: &Caller, id: &str) -> Result<bool, Problem> {
-    let row = shared.store.session(id).await.map_err(storage)?;
+    let row = recorded(shared, caller, id).await?;
     Ok(row.is_some_and(|row| caller.may_see(id, &row.session.owner)))
 }
 
@@ -188,7 +199,7 @@ pub(crate) async fn check_daily_quota(shared: &Shared, owner: &str, more: u64) -
     if quota == 0 {
         return Ok(());
     }
-    let since = Timestamp(Timestamp::now().0 - 24 * 3600 * 1000);
+    let since = Timestamp(shared.clock.now().0 - 24 * 3600 * 1000);
     let made = shared.store.created_since(owner, since).await.map_err(storage)?;
     if made + more <= quota {
         return Ok(());

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::actor::{Ask, Handle};
 use crate::admission::Admission;
+use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::disk::Disks;
 use crate::exec::Machine;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     pub(crate) access: Access,
     pub(crate) operator: Operator,
+    pub(crate) clock: Clock,
     pub(crate) inflight: Inflight,
     pub(crate) held: Held,
     pub(crate) disks: Disks,
@@ -104,6 +106,7 @@ impl Shared {
             spawners,
             access,
             operator,
+            clock: Clock::new(),
             inflight: Inflight::default(),
             held: Held::default(),
             disks: Disks::default(),

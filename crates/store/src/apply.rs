@@ -141,8 +141,8 @@ async fn insert_session(
 ) -> Result<Outcome, StoreError> {
     let session = &row.session;
     let inserted = sqlx::query(
-        "INSERT INTO sessions (id, owner, key, place, state, grp, created, gone, waiting, doc) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING",
+        "INSERT INTO sessions (id, owner, key, place, state, grp, created, gone, waiting, doc, pool) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING",
     )
     .bind(session.id.as_str())
     .bind(session.owner.as_str())
@@ -154,6 +154,7 @@ async fn insert_session(
     .bind(gone(session.state))
     .bind(i64::from(row.waiting))
     .bind(as_json(session)?)
+    .bind(session.pool.as_deref())
     .execute(&mut *connection)
     .await?;
     if inserted.rows_affected() == 0 {
@@ -186,7 +187,7 @@ async fn save_session(connection: &mut SqliteConnection, row: &SessionRow) -> Re
     let deleted = session.state == SessionState::Deleted;
     let saved = sqlx::query(
         "UPDATE sessions SET key = $4, place = $5, state = $6, grp = $7, gone = $8, waiting = $9, \
-         doc = $10 WHERE id = $1 AND owner = $2 AND created = $3 AND gone = 0",
+         doc = $10, pool = $11 WHERE id = $1 AND owner = $2 AND created = $3 AND gone = 0",
     )
     .bind(session.id.as_str())
     .bind(session.owner.as_str())
@@ -198,6 +199,7 @@ async fn save_session(connection: &mut SqliteConnection, row: &SessionRow) -> Re
     .bind(gone(session.state))
     .bind(i64::from(row.waiting))
     .bind(as_json(session)?)
+    .bind(session.pool.as_deref())
     .execute(&mut *connection)
     .await?;
     if saved.rows_affected() == 0 {

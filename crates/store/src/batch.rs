@@ -1,10 +1,10 @@
 //! What waits to be written, and one transaction over some of it: all of it or nothing.
 
 use crate::apply::{apply, pulse};
+use crate::dialect::BEGIN;
 use crate::error::StoreError;
 use crate::heads::Heads;
 use crate::rows::{Change, Outcome};
-use crate::schema;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::oneshot;
 
@@ -77,7 +77,7 @@ pub(crate) async fn transact(
     items: &[Item],
 ) -> Result<Vec<Vec<Outcome>>, (Trouble, Soundness)> {
     let broken = |error: sqlx::Error| (Trouble::from(error), Soundness::Broken);
-    let mut transaction = connection.begin_with(schema::BEGIN).await.map_err(broken)?;
+    let mut transaction = connection.begin_with(BEGIN).await.map_err(broken)?;
     match apply_all(&mut transaction, heads, items).await {
         Ok(outcomes) => {
             transaction.commit().await.map_err(broken)?;

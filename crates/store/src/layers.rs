@@ -218,10 +218,11 @@ impl Store {
     }
 
     pub async fn is_layer_used(&self, layer: &str) -> Result<bool, StoreError> {
-        let used: Option<i64> = sqlx::query_scalar("SELECT 1 FROM layer_uses WHERE layer = $1 LIMIT 1")
-            .bind(layer)
-            .fetch_optional(&self.readers)
-            .await?;
+        let used: Option<String> =
+            sqlx::query_scalar("SELECT layer FROM layer_uses WHERE layer = $1 LIMIT 1")
+                .bind(layer)
+                .fetch_optional(&self.readers)
+                .await?;
         Ok(used.is_some())
     }
 }

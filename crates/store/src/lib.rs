@@ -13,6 +13,7 @@ mod apply;
 mod ballast;
 mod batch;
 mod chain;
+mod dialect;
 mod error;
 mod heads;
 mod layers;
@@ -27,6 +28,7 @@ mod secrets;
 mod store;
 mod verify;
 
+pub use dialect::{Difference, POSTGRES};
 pub use error::{StoreError, StoreErrorKind};
 pub use layers::{SessionStack, SnapshotRow};
 pub use rows::{Change, Counters, IdempotencyRow, InPool, Outcome, SessionFilter, SessionRow, TokenRow};

@@ -47,12 +47,12 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
     let mut question = Question::default();
     // `t` is the table whose index gives the order: with a label, the labels' own, which repeats the columns
     // that are asked for. CROSS JOIN keeps SQLite from turning the two around.
-    let (id, doc) = match &filter.label {
+    let (id, pool) = match &filter.label {
         None => {
             question
                 .sql
                 .push_str("SELECT t.doc, t.place, t.waiting, t.created, t.id FROM sessions t WHERE 1 = 1");
-            ("t.id", "t.doc")
+            ("t.id", "t.pool")
         }
         Some((key, value)) => {
             question.sql.push_str(
@@ -63,7 +63,7 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
             if let Some(value) = value {
                 question.and_text("t.value", value);
             }
-            ("t.session", "s.doc")
+            ("t.session", "s.pool")
         }
     };
     let hole = question.hole(Value::Number(gone));
@@ -79,9 +79,9 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
     }
     match &filter.pool {
         InPool::AnyOrNone => {}
-        InPool::None => question.sql.push_str(&format!(" AND json_extract({doc}, '$.pool') IS NULL")),
-        InPool::Any => question.sql.push_str(&format!(" AND json_extract({doc}, '$.pool') IS NOT NULL")),
-        InPool::Named(pool) => question.and_text(&format!("json_extract({doc}, '$.pool')"), pool),
+        InPool::None => question.sql.push_str(&format!(" AND {pool} IS NULL")),
+        InPool::Any => question.sql.push_str(&format!(" AND {pool} IS NOT NULL")),
+        InPool::Named(name) => question.and_text(pool, name),
     }
     if !states.is_empty() {
         let holes: Vec<String> =

@@ -10,22 +10,19 @@ use sqlx::{ConnectOptions, SqliteConnection};
 use std::path::Path;
 use std::time::Duration;
 
-/// Takes the write lock at once: a transaction that begins by reading and then finds another writer would
-/// have to fail.
-pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
-
 /// Every version that there ever was, oldest first. What is here is never edited, only added to.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "store", include_str!("../migrations/sqlite/0001_store.sql")),
     (2, "layers", include_str!("../migrations/sqlite/0002_layers.sql")),
     (3, "parts", include_str!("../migrations/sqlite/0003_parts.sql")),
     (4, "secrets", include_str!("../migrations/sqlite/0004_secrets.sql")),
+    (5, "pools", include_str!("../migrations/sqlite/0005_pools.sql")),
 ];
 
 const READERS: u32 = 4;
 
 pub(crate) fn options(database: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
+    let options = SqliteConnectOptions::new()
         .filename(database)
         // It is made by us, privately, or it is not there.
         .create_if_missing(false)
@@ -36,8 +33,12 @@ pub(crate) fn options(database: &Path) -> SqliteConnectOptions {
         .pragma("secure_delete", "FAST")
         // After a burst the write-ahead log gives its space back.
         .pragma("journal_size_limit", "16777216")
-        .statement_cache_capacity(256)
-        .disable_statement_logging()
+        .statement_cache_capacity(256);
+    // Each statement would ask whether somebody listens. Who wants to see them all says so before the store is opened.
+    match tracing::enabled!(target: "sqlx::query", tracing::Level::TRACE) {
+        true => options,
+        false => options.disable_statement_logging(),
+    }
 }
 
 pub(crate) async fn writer(options: &SqliteConnectOptions) -> Result<SqliteConnection, StoreError> {

@@ -1,16 +1,40 @@
 //! When a session's time is over, and what happens then.
 
 use super::Actor;
+use crate::clock;
+use crate::shared::Shared;
 use std::time::Duration;
 use tokio::time::Instant;
 use workroom_proto::{Answer, Question};
-use workroom_types::{OnExpiry, SessionState, Timestamp};
+use workroom_types::{OnExpiry, Session, SessionState};
 
 /// How long an owner without a room and without work stays in memory.
 const RETIRE_AFTER: Duration = Duration::from_secs(30);
 
 /// A room that uses less than this share of one CPU is idle.
 const BUSY_SHARE: f64 = 0.01;
+
+/// How soon a session that could not be deleted is tried again.
+const DELETE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How things stood when the owner of a session began. From then on the monotonic clock counts, which does not jump.
+pub(super) struct Began {
+    at: Instant,
+    /// Of the session, and since its last sign of life.
+    age: Duration,
+    silence: Duration,
+    /// Whether there was a sign of life since.
+    pub(super) touched: bool,
+    /// Not to be ended before, because that has just failed.
+    not_before: Option<Instant>,
+}
+
+impl Began {
+    pub(super) fn now(shared: &Shared, session: &Session) -> Began {
+        let (age, silence) = (shared.clock.age(session.created), shared.clock.age(session.last_active));
+        Began { at: Instant::now(), age, silence, touched: false, not_before: None }
+    }
+}
 
 impl Actor {
     /// When something is to be looked at, should nothing happen before.
@@ -40,26 +64,28 @@ impl Actor {
         if !over {
             return None;
         }
-        let from_wall = |at: Timestamp| {
-            let left = at.0.saturating_sub(Timestamp::now().0).max(0) as u64;
-            Instant::now() + Duration::from_millis(left)
-        };
-        let ttl = session.ttl.map(|ttl| from_wall(session.created.plus_seconds(ttl)));
         // What is asked for and not answered yet is activity.
         let idle = session
             .idle_timeout
             .filter(|_| self.commands.is_empty() && session.state != SessionState::Paused)
-            .map(|idle| match self.room {
-                Some(_) => self.last_active + Duration::from_secs(idle),
-                None => from_wall(session.last_active.plus_seconds(idle)),
+            .map(Duration::from_secs)
+            .map(|idle| match self.room.is_some() || self.began.touched {
+                true => clock::end(self.last_active, Duration::ZERO, idle),
+                false => clock::end(self.began.at, self.began.silence, idle),
             });
-        ttl.into_iter().chain(idle).min()
+        let end = self.dies_at().into_iter().chain(idle).min()?;
+        Some(self.began.not_before.map_or(end, |not_before| end.max(not_before)))
+    }
+
+    /// When its time to live is over.
+    fn dies_at(&self) -> Option<Instant> {
+        let ttl = Duration::from_secs(self.row.session.ttl?);
+        Some(clock::end(self.began.at, self.began.age, ttl))
     }
 
     pub(super) async fn expire(&mut self) {
         let session = &self.row.session;
-        let lived =
-            Timestamp::now().0 >= session.ttl.map_or(i64::MAX, |ttl| session.created.plus_seconds(ttl).0);
+        let lived = self.dies_at().is_some_and(|at| at <= Instant::now());
         let files_at_work = self.clerks.as_ref().is_some_and(|clerks| clerks.at_work());
         let shells_at_work = self.shared.shells.at_work(&session.id);
         if !lived && self.room.is_some() && (files_at_work || shells_at_work || self.works().await) {
@@ -78,7 +104,7 @@ impl Actor {
             OnExpiry::Delete => {
                 if self.delete("server").await.is_err() {
                     // The store will not have it now; not to be tried again at once.
-                    self.last_active = Instant::now();
+                    self.began.not_before = Some(Instant::now() + DELETE_AGAIN_AFTER);
                 }
             }
         }

@@ -298,7 +298,7 @@ impl Actor {
         };
         let mut snapshot = Snapshot {
             name: name.to_owned(),
-            created: Timestamp::now(),
+            created: self.later_than_all_snapshots().await?,
             parent: self.stack().await?.on,
             size: None,
             entries: None,
@@ -315,6 +315,13 @@ impl Actor {
         snapshot.sync_ms = self.settle(&mut moment, changes, |stack| stack.on = on).await?;
         self.measure_later(&snapshot, moment.layers.last());
         Ok(Frozen::Done(snapshot))
+    }
+
+    /// Now, or the moment after the newest there is: which one is the last is told by their times, and clocks are set back.
+    async fn later_than_all_snapshots(&self) -> Result<Timestamp, Problem> {
+        let all = self.shared.store.snapshots(&self.row.session.id).await.map_err(storage)?;
+        let newest = all.last().map_or(i64::MIN, |row| row.snapshot.created.0);
+        Ok(Timestamp(Timestamp::now().0.max(newest.saturating_add(1))))
     }
 
     /// Counting takes as long as there are files: nobody waits for it.

@@ -8,7 +8,7 @@ use crate::pools::asks::{Answer, Ask, Reply, Waiter};
 use crate::pools::end::end;
 use crate::pools::figures::Figures;
 use crate::pools::make::{Prepared, acquired, make, trace_in};
-use crate::pools::record::{Definition, Found, Held, put_slot};
+use crate::pools::record::{Definition, Found, Term, put_slot};
 use crate::pools::slots::Slots;
 use crate::shared::Shared;
 use crate::storage;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use workroom_store::Change;
-use workroom_types::{Lease, Problem, ProblemCode, Timestamp};
+use workroom_types::{Lease, Problem, ProblemCode};
 
 /// Calls that wait for a slot of one pool.
 const MOST_WAITING: usize = 10_000;
@@ -74,10 +74,11 @@ impl Keeper {
         figures: Arc<Figures>,
     ) -> Keeper {
         let (says_made, made) = mpsc::unbounded_channel();
+        let now = shared.clock.now();
         Keeper {
             shared,
             pool: Arc::new(found.definition),
-            slots: Slots::found(found.slots),
+            slots: Slots::found(found.slots, now),
             stock: VecDeque::new(),
             waiters: VecDeque::new(),
             resets: Vec::new(),
@@ -190,7 +191,7 @@ impl Keeper {
             }
             Ask::Extend { trajectory, lease_ms, reply } => match self.slots.of(&trajectory) {
                 Some(number) => {
-                    self.slots.extend(number, lease_end(lease_ms));
+                    self.slots.extend(number, Term::of(lease_ms));
                     self.answer(number, Duration::ZERO, reply);
                 }
                 None => drop(reply.send(Err(self.no_lease(&trajectory)))),
@@ -240,7 +241,7 @@ impl Keeper {
     /// Brings everything to where it is to be now: leases that are over, those who wait, slots that are too many or too
     /// few, and rooms to come.
     fn tidy(&mut self) {
-        for number in self.slots.expired(Timestamp::now()) {
+        for number in self.slots.expired(Instant::now()) {
             self.figures.expired.fetch_add(1, Relaxed);
             self.give_back(number);
         }
@@ -323,13 +324,13 @@ impl Keeper {
                 return;
             };
             let Waiter { trajectory, lease_ms, since, actor, reply, .. } = waiter;
-            let lease_end = lease_end(lease_ms);
+            let term = Term::of(lease_ms);
             let session = self.slots.get(number).and_then(|slot| slot.record.session.clone());
             if let Some(session) = session {
                 self.shared.pools.lease(&session);
-                self.entries.push(acquired(&session, &actor, &trajectory, lease_end));
+                self.entries.push(acquired(&session, &actor, &trajectory, term.end));
             }
-            self.slots.hold(number, Held { trajectory, lease_end });
+            self.slots.hold(number, trajectory, term);
             self.waited_since.push(since);
             self.answer(number, since.elapsed(), reply);
         }
@@ -337,10 +338,9 @@ impl Keeper {
 
     /// The slot that the trajectory has, for at least as long as it wants from now on.
     fn acquire_again(&mut self, number: u32, lease_ms: u64, waited: Duration, reply: Reply<Lease>) {
-        let lease_end = lease_end(lease_ms);
-        let held = self.slots.get(number).and_then(|slot| slot.record.held.as_ref());
-        if held.is_some_and(|held| held.lease_end < lease_end) {
-            self.slots.extend(number, lease_end);
+        let term = Term::of(lease_ms);
+        if self.slots.lease_end(number).is_some_and(|until| until < term.until) {
+            self.slots.extend(number, term);
         }
         self.answer(number, waited, reply);
     }
@@ -501,10 +501,7 @@ impl Keeper {
 
     fn deadline(&self) -> Instant {
         let now = Instant::now();
-        let from_wall = |at: Timestamp| {
-            now + Duration::from_millis(at.0.saturating_sub(Timestamp::now().0).max(0) as u64)
-        };
-        let lease = self.slots.next_lease_end().map(from_wall);
+        let lease = self.slots.next_lease_end();
         let waiter = self.waiters.iter().map(|waiter| waiter.deadline).min();
         let idle = Duration::from_secs(self.pool.spec.idle.unwrap_or(USUAL_IDLE));
         let has_more = self.slots.len() > self.pool.spec.min.unwrap_or(0);
@@ -521,8 +518,4 @@ impl Keeper {
             "its lease may be over; acquire one",
         )
     }
-}
-
-fn lease_end(lease_ms: u64) -> Timestamp {
-    Timestamp(Timestamp::now().0.saturating_add(i64::try_from(lease_ms).unwrap_or(i64::MAX)))
 }

@@ -2,10 +2,13 @@
 //!
 //! That session holds the seed's layers too, which are thus kept for as long as there is the pool.
 
+use crate::clock;
 use crate::shared::Shared;
 use crate::storage;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
 use workroom_store::{Change, SessionStack};
 use workroom_types::{PoolSpec, Problem, Timestamp};
 
@@ -43,6 +46,39 @@ pub(super) struct SlotRecord {
 pub(super) struct Held {
     pub(super) trajectory: String,
     pub(super) lease_end: Timestamp,
+    /// How long it lasts from when it was last asked for. A server that finds it lets it last no longer, whatever the clock says
+    /// by then; records from before do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lease_ms: Option<u64>,
+}
+
+/// A lease from now on: as it is recorded and told, and as it is kept in a server that lives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Term {
+    pub(super) lease_ms: u64,
+    pub(super) end: Timestamp,
+    pub(super) until: Instant,
+}
+
+impl Term {
+    pub(super) fn of(lease_ms: u64) -> Term {
+        let end = Timestamp::now().0.saturating_add(i64::try_from(lease_ms).unwrap_or(i64::MAX));
+        let until = clock::end(Instant::now(), Duration::ZERO, Duration::from_millis(lease_ms));
+        Term { lease_ms, end: Timestamp(end), until }
+    }
+}
+
+impl Held {
+    pub(super) fn new(trajectory: String, term: Term) -> Held {
+        Held { trajectory, lease_end: term.end, lease_ms: Some(term.lease_ms) }
+    }
+
+    /// When the lease is over, found when it is this time.
+    pub(super) fn until(&self, now: Timestamp) -> Instant {
+        let left = u64::try_from(self.lease_end.0.saturating_sub(now.0)).unwrap_or(0);
+        let left = left.min(self.lease_ms.unwrap_or(u64::MAX));
+        clock::end(Instant::now(), Duration::ZERO, Duration::from_millis(left))
+    }
 }
 
 pub(super) struct FoundSlot {

@@ -1,6 +1,6 @@
 //! The slots of a pool: which there are, who has them, which are free, which wait for a room.
 
-use crate::pools::record::{FoundSlot, Held, SlotRecord};
+use crate::pools::record::{FoundSlot, Held, SlotRecord, Term};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tokio::time::Instant;
 use workroom_types::{SlotState, Timestamp};
@@ -9,6 +9,8 @@ pub(super) struct Slot {
     pub(super) record: SlotRecord,
     /// Since when it is as it is.
     pub(super) since: Instant,
+    /// When the lease of who has it is over.
+    until: Option<Instant>,
     /// Why it could not be made as new.
     pub(super) reason: Option<String>,
     /// Whether it was in use before: what it is doing without a session is then a reset.
@@ -43,7 +45,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn found(slots: Vec<FoundSlot>) -> Slots {
+    /// As an earlier server has left them. Leases go on from what the time is.
+    pub(super) fn found(slots: Vec<FoundSlot>, now: Timestamp) -> Slots {
         let mut books = Slots::default();
         for FoundSlot { number, record } in slots {
             match (&record.session, &record.held) {
@@ -57,7 +60,8 @@ impl Slots {
                 books.by_trajectory.insert(held.trajectory.clone(), number);
             }
             let was_used = record.uses > 0;
-            books.all.insert(number, Slot { record, since: Instant::now(), reason: None, was_used });
+            let until = record.held.as_ref().map(|held| held.until(now));
+            books.all.insert(number, Slot { record, since: Instant::now(), until, reason: None, was_used });
         }
         books
     }
@@ -93,8 +97,13 @@ impl Slots {
 
     pub(super) fn add(&mut self) {
         let number = (0..).find(|number| !self.all.contains_key(number)).unwrap_or_default();
-        let slot =
-            Slot { record: SlotRecord::default(), since: Instant::now(), reason: None, was_used: false };
+        let slot = Slot {
+            record: SlotRecord::default(),
+            since: Instant::now(),
+            until: None,
+            reason: None,
+            was_used: false,
+        };
         self.all.insert(number, slot);
         self.wanting.push_back(number);
         self.unwritten.insert(number);
@@ -112,27 +121,33 @@ impl Slots {
         slot.record.session
     }
 
-    pub(super) fn hold(&mut self, number: u32, held: Held) {
+    pub(super) fn hold(&mut self, number: u32, trajectory: String, term: Term) {
         let Some(slot) = self.all.get_mut(&number) else { return };
         self.available.remove(&number);
-        self.by_trajectory.insert(held.trajectory.clone(), number);
-        slot.record.held = Some(held);
+        self.by_trajectory.insert(trajectory.clone(), number);
+        slot.record.held = Some(Held::new(trajectory, term));
+        slot.until = Some(term.until);
         slot.record.uses += 1;
         slot.since = Instant::now();
         slot.was_used = true;
         self.unwritten.insert(number);
     }
 
-    pub(super) fn extend(&mut self, number: u32, lease_end: Timestamp) {
-        if let Some(held) = self.all.get_mut(&number).and_then(|slot| slot.record.held.as_mut()) {
-            held.lease_end = lease_end;
+    /// Gives the lease another term.
+    pub(super) fn extend(&mut self, number: u32, term: Term) {
+        let Some(slot) = self.all.get_mut(&number) else { return };
+        if let Some(held) = slot.record.held.as_mut() {
+            *held = Held::new(std::mem::take(&mut held.trajectory), term);
+            slot.until = Some(term.until);
             self.unwritten.insert(number);
         }
     }
 
     /// Nobody has it any more.
     pub(super) fn let_go(&mut self, number: u32) -> Option<Held> {
-        let held = self.all.get_mut(&number)?.record.held.take()?;
+        let slot = self.all.get_mut(&number)?;
+        let held = slot.record.held.take()?;
+        slot.until = None;
         self.by_trajectory.remove(&held.trajectory);
         self.unwritten.insert(number);
         Some(held)
@@ -175,13 +190,17 @@ impl Slots {
     }
 
     /// Those whose lease is over by now.
-    pub(super) fn expired(&self, now: Timestamp) -> Vec<u32> {
-        let over = |slot: &Slot| slot.record.held.as_ref().is_some_and(|held| held.lease_end <= now);
+    pub(super) fn expired(&self, now: Instant) -> Vec<u32> {
+        let over = |slot: &Slot| slot.until.is_some_and(|until| until <= now);
         self.iter().filter(|(_, slot)| over(slot)).map(|(number, _)| number).collect()
     }
 
-    pub(super) fn next_lease_end(&self) -> Option<Timestamp> {
-        self.all.values().filter_map(|slot| Some(slot.record.held.as_ref()?.lease_end)).min()
+    pub(super) fn lease_end(&self, number: u32) -> Option<Instant> {
+        self.all.get(&number)?.until
+    }
+
+    pub(super) fn next_lease_end(&self) -> Option<Instant> {
+        self.all.values().filter_map(|slot| slot.until).min()
     }
 
     /// The last of those that nobody has, which goes first when there are too many.
@@ -203,9 +222,14 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    fn held(trajectory: &str) -> Held {
-        Held { trajectory: trajectory.into(), lease_end: Timestamp(100) }
+    fn term(lasts: Duration) -> Term {
+        Term::of(lasts.as_millis() as u64)
+    }
+
+    fn hold(slots: &mut Slots, number: u32, trajectory: &str) {
+        slots.hold(number, trajectory.into(), term(Duration::from_secs(100)));
     }
 
     #[test]
@@ -215,11 +239,13 @@ mod tests {
         slots.add();
         assert_eq!((slots.first_available(), slots.coming()), (None, 2));
         assert_eq!(slots.supply("s1".into(), 1), Some((0, None)));
-        slots.hold(0, held("t"));
+        hold(&mut slots, 0, "t");
         assert_eq!((slots.of("t"), slots.first_available(), slots.coming()), (Some(0), None, 1));
-        assert_eq!(slots.expired(Timestamp(99)), Vec::<u32>::new());
-        assert_eq!(slots.expired(Timestamp(100)), [0]);
-        assert_eq!(slots.let_go(0), Some(held("t")));
+        let end = slots.next_lease_end().expect("a lease");
+        assert_eq!(slots.expired(end - Duration::from_millis(1)), Vec::<u32>::new());
+        assert_eq!(slots.expired(end), [0]);
+        assert_eq!(slots.let_go(0).map(|held| held.trajectory), Some("t".to_owned()));
+        assert_eq!((slots.next_lease_end(), slots.expired(end)), (None, Vec::new()));
         assert_eq!(slots.empty(0), Some("s1".into()));
         assert_eq!(slots.empty(0), None);
         // The other one has waited longer.
@@ -235,7 +261,7 @@ mod tests {
         let mut slots = Slots::default();
         slots.add();
         slots.supply("s1".into(), 1);
-        slots.hold(0, held("t"));
+        hold(&mut slots, 0, "t");
         assert_eq!(slots.empty(0), Some("s1".into()));
         assert_eq!(slots.coming(), 0);
         slots.supply("s2".into(), 1);
@@ -249,8 +275,8 @@ mod tests {
         for number in 0..2 {
             slots.supply(format!("s{number}"), 1);
         }
-        slots.hold(0, held("t"));
-        let long_ago = Instant::now() - std::time::Duration::from_secs(1);
+        hold(&mut slots, 0, "t");
+        let long_ago = Instant::now() - Duration::from_secs(1);
         assert_eq!((slots.beyond(), slots.idle(long_ago)), (Some(2), None));
         assert_eq!(slots.remove(2), None);
         assert_eq!((slots.beyond(), slots.idle(Instant::now())), (Some(1), Some(1)));
@@ -258,5 +284,25 @@ mod tests {
         assert_eq!((slots.beyond(), slots.idle(Instant::now())), (None, None));
         slots.add();
         assert_eq!(slots.iter().map(|(number, _)| number).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn a_lease_that_is_found_goes_on_for_what_is_left_of_it_and_never_for_more() {
+        const HOUR: i64 = 3_600_000;
+        let noon = Timestamp(1_767_225_600_000);
+        let left_at = |now: i64, lease_ms: Option<u64>| {
+            let held = Held { trajectory: "t".into(), lease_end: Timestamp(noon.0 + HOUR), lease_ms };
+            let record = SlotRecord { session: Some("s".into()), held: Some(held), ..SlotRecord::default() };
+            let slots = Slots::found(vec![FoundSlot { number: 0, record }], Timestamp(now));
+            let left = slots.next_lease_end().expect("a lease").saturating_duration_since(Instant::now());
+            // To the minute: some time has passed since.
+            (left.as_secs() + 30) / 60
+        };
+        let hour = Some(HOUR as u64);
+        assert_eq!(left_at(noon.0, hour), 60);
+        assert_eq!(left_at(noon.0 + HOUR / 2, hour), 30);
+        assert_eq!(left_at(noon.0 + 2 * HOUR, hour), 0);
+        assert_eq!(left_at(noon.0 - 24 * HOUR, hour), 60, "the clock was set back meanwhile");
+        assert_eq!(left_at(noon.0, None), 60, "a record from before");
     }
 }

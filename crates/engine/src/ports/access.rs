@@ -9,6 +9,7 @@ use crate::shared::Shared;
 use aws_lc_rs::{digest, hmac};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use workroom_types::{Problem, ProblemCode, Timestamp};
 
 /// Seconds within which a ticket has to be used.
@@ -22,7 +23,8 @@ const MOST_TICKETS: usize = 64;
 
 struct Ticket {
     hash: String,
-    expires: Timestamp,
+    /// By the clock that is never set: a ticket lives as long as the server at most.
+    until: Instant,
     /// Who asked for it.
     caller: String,
 }
@@ -34,17 +36,18 @@ impl Tickets {
     pub(super) fn issue(&self, caller: &str) -> Result<(String, Timestamp), Problem> {
         let text = secret()?;
         let expires = Timestamp::now().plus_seconds(TICKET_LASTS);
+        let until = Instant::now() + Duration::from_secs(TICKET_LASTS);
         let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tickets.truncate(MOST_TICKETS - 1);
-        tickets.push_front(Ticket { hash: hash(&text), expires, caller: caller.to_owned() });
+        tickets.push_front(Ticket { hash: hash(&text), until, caller: caller.to_owned() });
         Ok((text, expires))
     }
 
     /// Who asked for this ticket, the first time that it is shown.
     fn redeem(&self, text: &str) -> Option<String> {
-        let (hash, now) = (hash(text), Timestamp::now());
+        let (hash, now) = (hash(text), Instant::now());
         let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tickets.retain(|ticket| ticket.expires > now);
+        tickets.retain(|ticket| ticket.until > now);
         let at = tickets.iter().position(|ticket| ticket.hash == hash)?;
         tickets.remove(at).map(|ticket| ticket.caller)
     }
@@ -131,7 +134,7 @@ mod tests {
         assert_eq!(tickets.redeem(&text), None);
 
         let (late, _) = tickets.issue("token:a").expect("a ticket");
-        tickets.0.lock().expect("not poisoned")[0].expires = Timestamp::now();
+        tickets.0.lock().expect("not poisoned")[0].until = Instant::now();
         assert_eq!(tickets.redeem(&late), None, "its time is over");
     }
 
