@@ -118,11 +118,9 @@ fn the_environment_is_built_from_nothing() {
         let options = ["--env", "A=b c=d", "--env", "HOME=/tmp", "--env", "EMPTY=", "--env", "A=last"];
         let said = caller.says(&options, "echo \"$A,$HOME,${EMPTY-unset},$USER,$LANG\"");
         assert_eq!(said, "last,/tmp,,agent,C\n");
-        let characters = "x=äöü; echo ${#x} $(printf äöü | wc -m)";
-        assert_eq!(caller.says(&[], characters), "3 3\n", "UTF-8 as it is");
-        assert_eq!(caller.says(&["--env", "LANG=C"], characters), "6 6\n", "another language in all");
-        let both = ["--env", "LC_CTYPE=C.UTF-8", "--env", "LANG=C"];
-        assert_eq!(caller.says(&both, "echo $LANG"), "C\n");
+        let characters = "printf äöü | wc -m";
+        assert_eq!(caller.says(&[], characters), "3\n", "UTF-8 as it is");
+        assert_eq!(caller.says(&["--env", "LANG=C"], characters), "6\n", "another language in all");
     });
 }
 
