@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use workroom_layers::{BYTES_PER_INODE, ImageSize};
 use workroom_sys::project_quota;
-use workroom_types::{LAYER_ID, Layer, LayerState, Limits, Policy, RoomSpec};
+use workroom_types::{DiskGauge, LAYER_ID, Layer, LayerState, Limits, Policy, RoomSpec};
 
 /// What a layer may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,14 @@ impl DiskLimit {
         asked.then_some(DiskLimit { bytes: spec.limits.disk, inodes: spec.limits.inodes })
     }
 
+    /// How a layer stands whose limit was changed to this where it is.
+    pub(crate) fn state_of_changed(limit: Option<DiskLimit>) -> LayerState {
+        match limit {
+            Some(_) => LayerState::Enforced(BY_PROJECT.into()),
+            None => LayerState::Missing("no limit was asked for".into()),
+        }
+    }
+
     fn as_image(self) -> ImageSize {
         ImageSize { bytes: self.bytes, inodes: self.inodes }
     }
@@ -57,6 +65,11 @@ const LEAST_INODES: u64 = 1024;
 
 /// What there is where only files are counted: 64 GiB. The larger, the longer it takes to make.
 const MOST_BYTES: u64 = 64 << 30;
+
+const BY_PROJECT: &str = "project quota";
+
+/// What the kernel needs to mount a layer that is full: XFS refuses it to root too, and the room could not even delete.
+const TO_MOUNT: DiskLimit = DiskLimit { bytes: 4 << 20, inodes: 64 };
 
 /// What this machine has to limit a layer with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +135,7 @@ impl Disks {
     /// How a layer under this limit stands. Looks at the machine the first time, which takes a moment.
     pub(crate) fn state(&self, state: &StateDir, is_root: bool) -> LayerState {
         match self.means(state, is_root) {
-            Means::Project => LayerState::Enforced("project quota".into()),
+            Means::Project => LayerState::Enforced(BY_PROJECT.into()),
             Means::Image => LayerState::Enforced("ext4 image of the layer's own".into()),
             Means::Nothing(why) => LayerState::Partial(format!("advisory, measured and told only: {why}")),
         }
@@ -136,8 +149,9 @@ impl Disks {
         match (kind_of(layer), limit, self.means.get()) {
             (Kind::Plain, None, _) => true,
             (Kind::Plain, Some(_), means) => matches!(means, None | Some(Means::Nothing(_))),
-            // Its limit is changed where it is.
-            (Kind::Project(_), ..) => true,
+            // Its limit is changed where it is, unless the file system has lost its quotas.
+            (Kind::Project(_), Some(_), means) => !matches!(means, Some(Means::Image)),
+            (Kind::Project(_), None, _) => false,
             (Kind::Image(length), Some(limit), _) => length == workroom_layers::length_for(limit.as_image()),
             (Kind::Image(_), None, _) => false,
         }
@@ -157,7 +171,13 @@ impl Disks {
                 Ok(layer)
             }
             (Means::Project, Kind::Project(project)) => {
-                limit_project(&layer, project, limit)?;
+                // Once the room stands its limit is what it is to be (`Room::create_in`).
+                let used = project_quota::project_usage(open(&layer)?.as_fd(), project)?;
+                let while_mounting = DiskLimit {
+                    bytes: limit.bytes.max(used.bytes + TO_MOUNT.bytes),
+                    inodes: limit.inodes.max(used.inodes + TO_MOUNT.inodes),
+                };
+                limit_project(&layer, project, while_mounting)?;
                 state.layer(name, true)
             }
             (Means::Project, _) => {
@@ -183,9 +203,23 @@ impl Disks {
         }
     }
 
-    /// A layer is on its way out: nothing is to remember its limit.
+    /// What is in a layer that is a project, against this limit; `None` if it is none. The file system itself would tell
+    /// of everybody's files where the limit is larger than it, or there is none.
+    pub(crate) fn gauge(&self, layer: &Path, limit: Option<DiskLimit>) -> Option<DiskGauge> {
+        let Kind::Project(project) = kind_of(layer) else { return None };
+        let used = project_quota::project_usage(open(layer).ok()?.as_fd(), project).ok()?;
+        let limit = limit.unwrap_or(DiskLimit { bytes: u64::MAX, inodes: u64::MAX });
+        Some(DiskGauge {
+            bytes: limit.bytes.max(used.bytes),
+            bytes_free: limit.bytes.saturating_sub(used.bytes),
+            inodes: limit.inodes.max(used.inodes),
+            inodes_free: limit.inodes.saturating_sub(used.inodes),
+        })
+    }
+
+    /// A layer is on its way out: nothing is to remember its limit, also if a server before this one has set it.
     pub(crate) fn forget(&self, layer: &Path) {
-        if matches!(self.means.get(), Some(Means::Project)) && !self.change(layer, None) {
+        if matches!(kind_of(layer), Kind::Project(_)) && !self.change(layer, None) {
             tracing::debug!(layer = %layer.display(), "its project keeps its limit");
         }
     }

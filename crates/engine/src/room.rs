@@ -71,6 +71,7 @@ impl Room {
         let (for_files, place, id) = (shared.clone(), dir.to_owned(), spec.id.clone());
         let limit = DiskLimit::of_room(&spec);
         let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default().to_owned();
+        let layer_dir = shared.state.layers().join(&layer);
         // Not here: making a directory may wait for the disk, and everybody else with it.
         let prepared =
             tokio::task::spawn_blocking(move || prepare(&for_files, &place, &id, (&layer, limit))).await;
@@ -79,7 +80,13 @@ impl Room {
         let process = shared.spawners.create(spec, &[theirs.into_fd(), listener]).await?;
         let mut room = Room::new(dir, ours, process).map_err(setup)?;
         match tokio::time::timeout(PATIENCE, room.ready()).await {
-            Ok(Ok(enforced)) => Ok((room, enforced)),
+            Ok(Ok(enforced)) => {
+                // One that was full had a little more while it was mounted.
+                if limit.is_some() {
+                    shared.disks.change(&layer_dir, limit);
+                }
+                Ok((room, enforced))
+            }
             Ok(Err(problem)) => {
                 room.end().await;
                 Err(problem)

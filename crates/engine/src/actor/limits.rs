@@ -6,7 +6,7 @@ use workroom_room::LiveLimits;
 use workroom_types::{Enforced, Layer, Policy};
 
 /// Layers whose state may have changed since their room was built.
-const LIVE: [Layer; 3] = [Layer::Memory, Layer::Pids, Layer::Cpu];
+const LIVE: [Layer; 4] = [Layer::Memory, Layer::Pids, Layer::Cpu, Layer::Disk];
 
 impl Actor {
     /// Brings memory, processes, CPU time and, where it can be done, the disk to what is wanted. What could be is put
@@ -36,6 +36,8 @@ impl Actor {
             && let Ok(stack) = self.stack().await
             && self.shared.disks.change(&self.shared.layer_dir(&stack.top), DiskLimit::of(wanted))
         {
+            let state = DiskLimit::state_of_changed(DiskLimit::of(wanted));
+            self.row.session.enforced.set(Layer::Disk, state);
             (held.disk, held.inodes) = (wanted.disk, wanted.inodes);
         }
     }

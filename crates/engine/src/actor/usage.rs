@@ -7,6 +7,7 @@
 //! ```
 
 use super::{Actor, Reply};
+use crate::disk::DiskLimit;
 use crate::usage::{Meter, PART, Sums, lock, told};
 use crate::workers::Worker;
 use crate::{policy, usage};
@@ -124,7 +125,13 @@ impl Actor {
     /// Looks at the room, and says when it is to be looked at again.
     pub(super) async fn look(&mut self) {
         self.looks.next = None;
-        let Ok((Answer::Gauge(gauge), _)) = self.ask(Question::Gauge).await else { return };
+        let Ok((Answer::Gauge(mut gauge), _)) = self.ask(Question::Gauge).await else { return };
+        if gauge.disk.is_some()
+            && let Ok(stack) = self.stack().await
+        {
+            let limit = DiskLimit::of(&policy::effective(&self.shared, &self.row.session));
+            gauge.disk = self.shared.disks.gauge(&self.shared.layer_dir(&stack.top), limit).or(gauge.disk);
+        }
         let running = self.table.written();
         let meter = self.meter().await;
         let network = self.network_bytes().await;
