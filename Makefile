@@ -35,6 +35,7 @@ bench: ## Side by side with the kernel's floor and with bwrap
 	$(CARGO) run --release -p workroom-bench -- --sessions
 	$(CARGO) run --release -p workroom-bench -- --workspace
 	$(CARGO) run --release -p workroom-bench -- --processes
+	$(CARGO) run --release -p workroom-bench -- --slots
 	$(CARGO) run --release -p workroom-bench -- --slot-server
 	$(CARGO) run --release -p workroom-bench -- --idle 500
 

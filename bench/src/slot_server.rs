@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 const ROWS: [(&str, &str); 12] = [
     ("bare", "bash -c true, no room, in a row"),
-    ("bare-first", "the same, after other work"),
+    ("bare-first", "bash -c true, no room, after other work"),
     ("bwrap", "bwrap bash -c true, in a row"),
-    ("bwrap-first", "the same, after other work"),
+    ("bwrap-first", "bwrap bash -c true, after other work"),
     ("slot", "slots: bash true through /execute, in a row"),
-    ("slot-first", "the same, after other work"),
+    ("slot-first", "slots: bash true through /execute, after other work"),
     ("peer", "a server that runs bwrap for every command, in a row"),
-    ("peer-first", "the same, after other work"),
+    ("peer-first", "the server that runs bwrap, after other work"),
     ("stateful", "slots: true in the slot's terminal"),
     ("reset", "slots: /reset"),
     ("trajectory", "slots: 50 actions: write, run, read, search, patch"),

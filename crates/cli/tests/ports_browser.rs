@@ -172,6 +172,13 @@ impl Neighbours {
         Neighbours { hostile, victim, raw }
     }
 
+    /// Has the page's browser let in to all that are not public.
+    async fn let_in(&self, page: &Page<'_>) {
+        for (session, port) in self.private() {
+            page.open(&link(session, port).await).await;
+        }
+    }
+
     /// Every preview that is not public.
     fn private(&self) -> [(&TestSession, u16); 3] {
         [(&self.hostile, 8080), (&self.victim, 8080), (&self.victim, 8081)]
@@ -202,9 +209,7 @@ fn no_page_reads_the_preview_of_another() {
         let neighbours = Neighbours::of(&server).await;
         let browser = Browser::start(&program, &user, &[]);
         let page = browser.page().await;
-        for (session, port) in neighbours.private() {
-            page.open(&link(session, port).await).await;
-        }
+        neighbours.let_in(&page).await;
         let at = |session, port| address(&server, session, port);
         let place = at(&neighbours.victim, 8080);
         page.open(&format!("{place}deeper/next.html")).await;
@@ -335,9 +340,7 @@ fn what_a_page_leaves_in_the_browser_is_found_by_itself_alone() {
         let neighbours = Neighbours::of(&server).await;
         let browser = Browser::start(&program, &user, &[]);
         let page = browser.page().await;
-        for (session, port) in neighbours.private() {
-            page.open(&link(session, port).await).await;
-        }
+        neighbours.let_in(&page).await;
         let own = address(&server, &neighbours.hostile, 8080);
         let place = address(&server, &neighbours.victim, 8080);
         let host = host_of(&place);
@@ -398,9 +401,7 @@ fn a_published_port_is_not_reached_by_the_name_of_a_preview() {
         let neighbours = Neighbours::of(&server).await;
         let browser = Browser::start(&program, &user, &[]);
         let page = browser.page().await;
-        for (session, port) in neighbours.private() {
-            page.open(&link(session, port).await).await;
-        }
+        neighbours.let_in(&page).await;
         let place = address(&server, &neighbours.victim, 8080);
         page.open(&place).await;
         page.js("document.cookie = 'app=private; Path=/'").await;
