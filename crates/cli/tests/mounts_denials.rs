@@ -127,6 +127,18 @@ fn a_session_is_not_made_with_what_it_may_not_have_and_identity_is_the_tokens() 
             serde_json::from_value(with_mounts(std::slice::from_ref(&of_bob))).expect("a session's fields");
         let error = alice.create(&request, None).await.expect_err("not hers");
         assert_eq!(denials(error.problem().expect("a problem"))[0].1, "not_authorized");
+        // There is no session, and yet a record: who asked, for what, and why it was denied. Each reads her own.
+        let of_alice = alice.history(None, 0, 100).await.expect("a page").entries;
+        let kinds: Vec<_> = of_alice.iter().map(|entry| entry.kind.as_str()).collect();
+        assert_eq!(kinds, ["session.refused", "mount.denied"]);
+        assert!(of_alice.iter().all(|entry| entry.actor.starts_with("token:")), "{of_alice:?}");
+        assert_eq!(of_alice[0].body["policy"]["mounts"]["dynamic"][0]["base"], "bobs");
+        assert_eq!(
+            (&of_alice[1].body["alias"], &of_alice[1].body["code"]),
+            (&json!("x"), &json!("not_authorized"))
+        );
+        assert!(bob.history(None, 0, 100).await.expect("a page").entries.is_empty());
+        assert!(server.client().list(&Default::default()).await.expect("a list").sessions.is_empty());
         let (session, _) = bob.create(&request, None).await.expect("his");
         assert_eq!(
             TestSession::new(bob.clone(), session.id.clone()).says("cat /workspace/x/file").await,

@@ -18,6 +18,7 @@
 pub(crate) mod judge;
 pub(crate) mod mounter;
 pub(crate) mod plan;
+mod refused;
 mod resolve;
 pub(crate) mod tidy;
 
@@ -26,11 +27,12 @@ use crate::shared::Shared;
 use crate::{Engine, sessions};
 use judge::Asking;
 use plan::WantedBind;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
+use workroom_store::SessionRow;
 use workroom_types::{
-    AddMounts, Caller, DenialCode, MountDenial, MountOffer, MountPolicy, MountRequest, OfferedBase, Policy,
-    Problem, ProblemCode, Scope, Session, SessionMount, SessionMounts, UpdateSession,
+    AddMounts, Caller, DenialCode, MountDenial, MountOffer, MountPolicy, MountRequest, OfferedBase, Problem,
+    ProblemCode, Scope, Session, SessionMount, SessionMounts, UpdateSession,
 };
 
 /// Says to a caller which of its requests are denied, and that so all are.
@@ -94,26 +96,34 @@ pub(crate) async fn check_requests(
     if denials.is_empty() { Ok(wanted) } else { Err(denials) }
 }
 
-/// Whether an owner's session may have what a policy asks for; and if so, what that is.
-pub(crate) async fn check_policy(
+/// Whether a session that is to be may have what its policy asks for; and if so, what that is. What is denied is in the
+/// record of a session that was not made.
+pub(crate) async fn check_new(
     shared: &Arc<Shared>,
-    owner: &str,
-    policy: &Policy,
+    actor: &str,
+    row: &SessionRow,
 ) -> Result<Vec<SessionMount>, Problem> {
-    let Some(mounts) = &policy.mounts else { return Ok(Vec::new()) };
+    let session = &row.session;
+    let Some(mounts) = &session.policy.mounts else { return Ok(Vec::new()) };
     check_lengths(mounts)?;
-    match check_requests(shared, owner, (mounts, &[]), &mounts.dynamic).await {
+    match check_requests(shared, &session.owner, (mounts, &[]), &mounts.dynamic).await {
         Ok(found) => Ok(found.into_iter().map(|one| one.record).collect()),
         Err(denials) => {
-            tracing::warn!(
-                owner,
-                code = denials[0].code.as_str(),
-                detail = denials[0].detail,
-                "a mount is denied"
-            );
+            refused::record(shared, actor, row, &mounts.dynamic, &denials).await;
             Err(denied(&denials))
         }
     }
+}
+
+/// What a journal has of a request that was denied.
+pub(crate) fn of_denial(requests: &[MountRequest], denial: &MountDenial) -> Value {
+    let asked = requests.iter().find(|request| request.alias == denial.alias);
+    json!({
+        "alias": denial.alias, "code": denial.code, "detail": denial.detail,
+        "base": asked.map(|asked| crate::validate::shown(&asked.base)),
+        "subpath": asked.map(|asked| crate::validate::shown(&asked.subpath)),
+        "mode": asked.map(|asked| asked.mode),
+    })
 }
 
 /// A session's own token is what its agent has: what of the host the session sees is for its owner to say.

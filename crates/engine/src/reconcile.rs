@@ -211,11 +211,15 @@ async fn pass(shared: &Arc<Shared>) -> Result<(), Problem> {
             let _ = done.await;
         }
     }
-    for row in rows(shared, vec![SessionState::Deleted]).await? {
-        let kept_for = if row.session.pool.is_some() { SLOT_KEPT_FOR } else { DELETED_KEPT_FOR };
-        if row.session.last_active.0 < now.0 - kept_for {
-            let purge = Change::PurgeSession { id: row.session.id };
-            shared.store.commit(vec![purge]).await.map_err(storage)?;
+    let (deleted, slots) = (Timestamp(now.0 - DELETED_KEPT_FOR), Timestamp(now.0 - SLOT_KEPT_FOR));
+    loop {
+        let old = shared.store.deleted_before(deleted, slots, PAGE).await.map_err(storage)?;
+        let more = old.len() as u32 == PAGE;
+        for id in old {
+            shared.store.commit(vec![Change::PurgeSession { id }]).await.map_err(storage)?;
+        }
+        if !more {
+            break;
         }
     }
     shared.spawners.sweep().await;

@@ -169,12 +169,8 @@ pub(crate) async fn create(
     check_daily_quota(shared, &owner, 1).await?;
     let starts = request.start.unwrap_or(true);
     request.policy.as_ref().map_or(Ok(()), |asked| policy::check(shared, &owner, asked))?;
-    let mounts = match &request.policy {
-        Some(asked) => crate::mounts::check_policy(shared, &owner, asked).await?,
-        None => Vec::new(),
-    };
     let mut row = new_row(owner, request, place_key)?;
-    row.session.mounts = mounts;
+    row.session.mounts = crate::mounts::check_new(shared, &caller.name, &row).await?;
     let made = if starts {
         start_new(shared, caller, row, (wait, maker), permit).await
     } else {

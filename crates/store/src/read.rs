@@ -87,6 +87,27 @@ impl Store {
         Ok(u64::try_from(count).unwrap_or_default())
     }
 
+    /// Sessions that were deleted before then, and pools' slots before another time: the oldest of them.
+    pub async fn deleted_before(
+        &self,
+        sessions: Timestamp,
+        slots: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        let ids = sqlx::query_scalar(
+            "SELECT id FROM sessions WHERE deleted_at IS NOT NULL AND deleted_at < $3 \
+             AND (deleted_at < $1 AND pool IS NULL OR deleted_at < $2 AND pool IS NOT NULL) \
+             ORDER BY deleted_at, id LIMIT $4",
+        )
+        .bind(sessions.0)
+        .bind(slots.0)
+        .bind(sessions.0.max(slots.0))
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
+        .await?;
+        Ok(ids)
+    }
+
     /// Every session that is not deleted, with its state.
     pub async fn all_ids(&self) -> Result<Vec<(String, SessionState)>, StoreError> {
         let rows = sqlx::query("SELECT id, state FROM sessions WHERE gone = 0 ORDER BY created, id")

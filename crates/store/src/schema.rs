@@ -11,12 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Every version that there ever was, oldest first. What is here is never edited, only added to.
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "store", include_str!("../migrations/sqlite/0001_store.sql")),
     (2, "layers", include_str!("../migrations/sqlite/0002_layers.sql")),
     (3, "parts", include_str!("../migrations/sqlite/0003_parts.sql")),
     (4, "secrets", include_str!("../migrations/sqlite/0004_secrets.sql")),
     (5, "pools", include_str!("../migrations/sqlite/0005_pools.sql")),
+    (6, "deleted", include_str!("../migrations/sqlite/0006_deleted.sql")),
 ];
 
 const READERS: u32 = 4;

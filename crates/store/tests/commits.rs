@@ -247,6 +247,11 @@ async fn deleting_frees_key_and_place_and_a_late_word_does_not_bring_it_back() {
     assert_eq!(store.all_ids().await.unwrap(), []);
     assert_eq!(store.created_since("ada", Timestamp(0)).await.unwrap(), 1);
     assert_eq!(store.created_since("ada", Timestamp(i64::MAX)).await.unwrap(), 0);
+    // It was deleted at 9, and is not of a pool.
+    for (sessions, slots, old) in [(10, 0, vec!["one"]), (9, 99, vec![]), (9, 0, vec![])] {
+        let found = store.deleted_before(Timestamp(sessions), Timestamp(slots), 10).await.unwrap();
+        assert_eq!(found, old, "{sessions} {slots}");
+    }
 
     assert_eq!(store.commit(vec![insert(with_names("two"))]).await.unwrap(), [Outcome::Inserted]);
     assert_eq!(store.all_ids().await.unwrap(), [("two".into(), SessionState::Running)]);

@@ -8,12 +8,13 @@ use workroom_store::{Change, InPool, SessionFilter};
 use workroom_types::Timestamp;
 
 /// What every store says of the migrations that made it. One that reads otherwise now would keep it from opening.
-const APPLIED: [(i64, &str); 5] = [
+const APPLIED: [(i64, &str); 6] = [
     (1, "345eaa27e1afa38af6af806ce1b7a84ea4d6c5c250734ca873a9b8c584808812281b17b9c8c5e24e9c57a62cdf975c3e"),
     (2, "64ba79252f115ccf9811cc065a141c09c476b7ca6310dfa288c4ac7e3384398add590f8769a0c4a8fd93a551bb0c08ca"),
     (3, "2ae6ee68ca54d434f6f35a6055676d3dda78b838240f0f5ece7a493d2bfd7d06d055110ba9fb4fb17b2adf38496739c0"),
     (4, "227f2b41751f99075543572793e900447a629bd1b94244538fa9cf68ecf5157c30937302ca294c0b1a08f9a10e919243"),
     (5, "0a330b77da20e2df1d1b176fc7b413775231cf685a6cf780cfbffe9b7e943b1991a4efb6da4cbc21b7bb56c0dfe5e39a"),
+    (6, "12f15ca02dc3e6799645a94864c36bb99542953b2a193e05470efaabf86347133a0679e13726ce3d15fdde98855e692b"),
 ];
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::Actor;
 use crate::mounts::mounter::Mounter;
 use crate::mounts::plan::{WantedBind, plan};
-use crate::mounts::{check_lengths, check_requests, denied, tidy};
+use crate::mounts::{check_lengths, check_requests, denied, of_denial, tidy};
 use crate::policy;
 use crate::room::gone;
 use serde_json::json;
@@ -208,13 +208,7 @@ impl Actor {
     /// Notes what was denied, and says it.
     async fn deny(&self, requests: &[MountRequest], denials: Vec<MountDenial>, actor: &str) -> Problem {
         for denial in &denials {
-            let asked = requests.iter().find(|request| request.alias == denial.alias);
-            let body = json!({
-                "alias": denial.alias, "code": denial.code, "detail": denial.detail,
-                "base": asked.map(|asked| crate::validate::shown(&asked.base)),
-                "subpath": asked.map(|asked| crate::validate::shown(&asked.subpath)),
-                "mode": asked.map(|asked| asked.mode),
-            });
+            let body = of_denial(requests, denial);
             self.shared.store.note(self.entry("mount.denied", actor, body)).await;
         }
         denied(&denials)

@@ -35,10 +35,8 @@ pub(super) async fn make(shared: Arc<Shared>, pool: Arc<Definition>) -> Result<P
         ..CreateSession::default()
     };
     let mut row = new_row(pool.owner.clone(), request, None)?;
-    if let Some(policy) = &pool.spec.policy {
-        row.session.mounts = crate::mounts::check_policy(&shared, &pool.owner, policy).await?;
-    }
     row.session.pool = Some(pool.name.clone());
+    row.session.mounts = crate::mounts::check_new(&shared, "pool", &row).await?;
     row.session.state = SessionState::Starting;
     let id = row.session.id.clone();
     let stack = SessionStack {

@@ -65,6 +65,9 @@ async fn sessions(store: &Store) {
     assert!(store.session_by_place("place of one").await.expect("a row").is_some());
     assert_eq!(store.created_since("ada", Timestamp(0)).await.expect("a count"), 2);
     assert_eq!(store.all_ids().await.expect("ids").len(), 2);
+    let later = Timestamp(AT.0 + 1);
+    assert_eq!(store.deleted_before(later, AT, 10).await.expect("ids"), ["deleted"]);
+    assert!(store.deleted_before(AT, later, 10).await.expect("ids").is_empty());
 }
 
 async fn journals(store: &Store, dir: &Dir) {
