@@ -44,6 +44,7 @@ impl Rooms {
             network: Network::None,
             workspace: None,
             layer: None,
+            in_memory: false,
             lowers: Vec::new(),
             disk: None,
             mounts: Vec::new(),

@@ -288,6 +288,7 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         network: Network::None,
         workspace: None,
         layer: None,
+        in_memory: false,
         lowers: Vec::new(),
         disk: None,
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],

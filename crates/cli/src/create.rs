@@ -66,6 +66,9 @@ pub(crate) struct Options {
     /// Files and directories that it may make there
     #[arg(long, value_name = "N")]
     inodes: Option<u64>,
+    /// Keep what it writes in memory, for as long as its room: --disk and --inodes then hold without root
+    #[arg(long)]
+    ephemeral: bool,
     /// What it may reach: `off`, `open` (all public addresses), or `allow:DOMAIN,…` [default: the server's]
     #[arg(long, value_name = "NET", value_parser = crate::net::network)]
     net: Option<NetworkPolicy>,
@@ -123,6 +126,7 @@ fn request(options: Options) -> Result<CreateSession, Failure> {
         pids: options.pids,
         disk: options.disk,
         inodes: options.inodes,
+        ephemeral: options.ephemeral.then_some(true),
         network: options.net,
         require: named_layers("--require", options.require)?,
         allow_missing: named_layers("--allow-missing", options.allow_missing)?,

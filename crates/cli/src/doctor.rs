@@ -60,6 +60,7 @@ fn try_room() -> Result<Enforced, RoomError> {
         network: Network::None,
         workspace: None,
         layer: None,
+        in_memory: false,
         lowers: Vec::new(),
         disk: None,
         mounts: Vec::new(),

@@ -57,6 +57,7 @@ impl Plan {
             network: Network::None,
             workspace,
             layer: None,
+            in_memory: false,
             lowers: Vec::new(),
             disk: None,
             mounts,

@@ -56,6 +56,13 @@ fn a_session_that_fills_its_disk_is_told_and_its_neighbour_does_not_notice() {
         assert!(free.trim().parse::<u64>().expect("a size") < 40 * MIB, "{free}");
         let entry = session.event("limit.disk").await;
         assert_eq!(entry.body["limit"], 16 * MIB, "{entry:?}");
+        // An upload that does not fit is told which limit it is, not that the server is unwell.
+        let large = workroom_testkit::client::Upload::from(vec![0; 20 * MIB as usize]);
+        let to = workroom_testkit::client::WriteFile { path: "large".into(), ..Default::default() };
+        let refused = session.client().upload(&session.id, &to, large).await;
+        let problem = refused.expect_err("too large").problem().cloned().expect("a problem");
+        assert_eq!((problem.status, problem.limit.as_deref()), (429, Some("disk")), "{problem:?}");
+        assert_ne!(session.sh("test -e large").await.exit_code, 0);
         session.delete().await;
         neighbour.delete().await;
         server.expect_no_leaks().await;

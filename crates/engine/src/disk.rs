@@ -17,7 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use workroom_layers::{BYTES_PER_INODE, ImageSize};
 use workroom_sys::project_quota;
-use workroom_types::{DiskGauge, LAYER_ID, Layer, LayerState, Limits, Policy, RoomSpec};
+use workroom_types::{
+    DISK_IN_MEMORY, DiskGauge, LAYER_ID, Layer, LayerState, Limits, Policy, Problem, ProblemCode, RoomSpec,
+    Session,
+};
 
 /// What a layer may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +44,14 @@ impl DiskLimit {
         Some(DiskLimit { bytes, inodes: policy.inodes.unwrap_or(by_size) })
     }
 
-    /// What a room is to be limited to.
+    /// What the layer of a session is to be limited to: where rooms write to memory, nothing is written to it.
+    pub(crate) fn of_layer(policy: &Policy) -> Option<DiskLimit> {
+        DiskLimit::of(policy).filter(|_| policy.ephemeral != Some(true))
+    }
+
+    /// What a room's layer is to be limited to.
     pub(crate) fn of_room(spec: &RoomSpec) -> Option<DiskLimit> {
-        let asked = matches!(spec.disk, Some(LayerState::Enforced(_)));
+        let asked = matches!(spec.disk, Some(LayerState::Enforced(_))) && !spec.in_memory;
         asked.then_some(DiskLimit { bytes: spec.limits.disk, inodes: spec.limits.inodes })
     }
 
@@ -116,7 +124,7 @@ impl Disks {
     fn means(&self, state: &StateDir, is_root: bool) -> &Means {
         self.means.get_or_init(|| {
             if !is_root {
-                return Means::Nothing("it takes root".into());
+                return Means::Nothing("it takes root, or an ephemeral session".into());
             }
             let dir = state.trash();
             match try_project(&dir) {
@@ -228,6 +236,9 @@ impl Disks {
 impl Shared {
     /// How a layer under this policy is limited; `None` if nobody asks for it.
     pub(crate) fn disk_state(&self, policy: &Policy) -> Option<LayerState> {
+        if policy.ephemeral == Some(true) {
+            return Some(LayerState::Enforced(DISK_IN_MEMORY.into()));
+        }
         DiskLimit::of(policy).map(|_| self.disks.state(&self.state, self.machine.is_root))
     }
 
@@ -243,6 +254,18 @@ impl Shared {
         if let Ok(Err(error)) = flushed.await {
             tracing::warn!(layer = top, %error, "files of a session are not flushed");
         }
+    }
+}
+
+/// Fails if a session's files are, for the most part, where only its room sees them.
+pub(crate) fn check_on_disk(session: &Session) -> Result<(), Problem> {
+    match session.enforced.get(Layer::Disk) {
+        Some(LayerState::Enforced(by)) if by == DISK_IN_MEMORY => Err(Problem::new(
+            ProblemCode::WrongState,
+            "what the session has written is in its room's memory only, as its policy says (ephemeral)",
+            "copy files out; or stop the session, which leaves what was there before its room was",
+        )),
+        _ => Ok(()),
     }
 }
 

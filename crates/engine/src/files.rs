@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use workroom_proto::{Failure, FromClerk, NewFile, ToClerk};
 use workroom_store::Change;
 use workroom_types::{
-    ApplyPatch, Caller, Deleted, DiskUse, EditFile, Edited, FileContent, FileInfo, FileList, FilePath,
+    ApplyPatch, Caller, Deleted, DiskUse, EditFile, Edited, FileContent, FileInfo, FileList, FilePath, Layer,
     ListFiles, MakeDirectory, Patched, Problem, ProblemCode, ReadFile, RoomPath, SearchFiles, SearchResult,
     Timestamp, Transfer, WatchEvent,
 };
@@ -92,6 +92,19 @@ impl Files<'_> {
         }
     }
 
+    /// Where a session's disk has an end of its own, what does not fit any more does not fit there; the machine is well.
+    fn by_own_limit(&self, problem: Problem) -> Problem {
+        let is_limited = || {
+            let handle = self.engine.shared.owner_of(self.id);
+            handle.is_some_and(|handle| handle.session().enforced.holds(Layer::Disk))
+        };
+        if problem.code != ProblemCode::StorageUnavailable || !is_limited() {
+            return problem;
+        }
+        let hint = "delete something, or raise the session's disk limit";
+        Problem::limit("disk", "the session's disk is full; the file is as it was", hint)
+    }
+
     /// Writes a file whole, or adds to its end. Until all of it is there nothing is changed.
     pub async fn write(
         &self,
@@ -117,7 +130,7 @@ impl Files<'_> {
         };
         let poured = match pour(&mut Measured::new(source, rules, &new.path), checked(fds, true)?).await {
             Ok(poured) => poured,
-            Err(problem) => return self.refused(&new.path, problem).await,
+            Err(problem) => return self.refused(&new.path, self.by_own_limit(problem)).await,
         };
         let info = match clerk.ask(&ToClerk::Commit, &[]).await {
             Ok((FromClerk::Info(info), _)) => info,

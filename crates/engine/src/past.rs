@@ -233,7 +233,10 @@ impl Engine {
             &other
         };
         match moment {
-            NOW => Ok(shared.layers_now(stack)),
+            NOW => {
+                crate::disk::check_on_disk(&sessions::get(shared, caller, session).await?)?;
+                Ok(shared.layers_now(stack))
+            }
             BASELINE => Ok(stack.baseline.clone()),
             name => match shared.store.snapshot(session, name).await.map_err(storage)? {
                 Some(row) => Ok(row.layers),
@@ -275,6 +278,7 @@ impl Engine {
     pub async fn digest(&self, caller: &Caller, id: &str) -> Result<Digest, Problem> {
         let shared = &self.shared;
         let handle = sessions::handle(shared, caller, id).await?;
+        crate::disk::check_on_disk(&handle.session())?;
         let stack = shared.stack_of(id).await?;
         let _hold = shared.hold(stack.baseline.iter().cloned().chain(stack.whole()).collect());
         let baseline = match stack.baseline_digest.clone() {

@@ -141,6 +141,9 @@ pub enum LayerState {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Enforced(pub Vec<(Layer, LayerState)>);
 
+/// How the disk of a room that writes to memory is limited.
+pub const DISK_IN_MEMORY: &str = "tmpfs size and inodes";
+
 /// A layer's state as JSON has it.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]

@@ -42,7 +42,7 @@ pub use files::{
 };
 pub use filter::UploadRules;
 pub use journal::{AppendEvent, JournalEntry, JournalPage, PrivateFile, PrivateFiles};
-pub use layer::{Enforced, Layer, LayerSet, LayerState};
+pub use layer::{DISK_IN_MEMORY, Enforced, Layer, LayerSet, LayerState};
 pub use network::{
     NetworkConnection, NetworkDenial, NetworkLeftOut, NetworkProposal, NetworkTotals, NetworkVerdict,
     NetworkView, NetworkWay,

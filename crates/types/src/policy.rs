@@ -38,6 +38,9 @@ pub struct Policy {
     /// Files and directories that the room may make outside its mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inodes: Option<u64>,
+    /// What the room writes is in memory, and gone with the room; `disk` and `inodes` hold there without any privilege.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ephemeral: Option<bool>,
     /// Bytes of `/dev/shm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm: Option<u64>,
@@ -69,6 +72,7 @@ impl Policy {
             open_files: self.open_files.or(defaults.open_files),
             disk: self.disk.or(defaults.disk),
             inodes: self.inodes.or(defaults.inodes),
+            ephemeral: self.ephemeral.or(defaults.ephemeral),
             shm: self.shm.or(defaults.shm),
             require: list(&self.require, &defaults.require),
             allow_missing: list(&self.allow_missing, &defaults.allow_missing),

@@ -181,6 +181,8 @@ pub struct RoomSpec {
     /// A directory of the host with `fs/` and `work/` in it, to which everything that the room writes goes; in
     /// memory, without.
     pub layer: Option<PathBuf>,
+    /// What the room writes is in memory although it has a layer, which is then one more of those below.
+    pub in_memory: bool,
     /// Layers between the template and `layer`, the lowest first; each a directory of the host with `fs/` in it. Only
     /// with `layer`.
     pub lowers: Vec<PathBuf>,

@@ -13,7 +13,7 @@ impl Actor {
         let stack = self.stack().await?;
         let shared = self.shared.clone();
         let policy = policy::effective(&shared, &self.row.session);
-        let limit = DiskLimit::of(&policy);
+        let limit = DiskLimit::of_layer(&policy);
         // Before it is asked whether something fits: this finds out what there is.
         if limit.is_some() {
             shared.disk_state(&policy);

@@ -345,6 +345,7 @@ pub(crate) fn room_spec(
         network: Network::None,
         workspace: None,
         layer: Some(layer),
+        in_memory: policy.ephemeral == Some(true),
         lowers,
         disk,
         mounts: mounts.collect(),

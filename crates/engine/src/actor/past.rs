@@ -196,6 +196,7 @@ impl Actor {
 
     /// The session's files as they are now. `copying`: what the last time said was to be done first.
     pub(super) async fn moment(&mut self, copying: Option<Copying>) -> Result<Frozen<Moment>, Problem> {
+        crate::disk::check_on_disk(&self.row.session)?;
         let stack = self.stack().await?;
         let top = self.shared.layer_dir(&stack.top);
         // What is in a file system of its own is not to be seen from here.

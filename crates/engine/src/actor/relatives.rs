@@ -123,6 +123,7 @@ impl Actor {
     /// First what would happen, with everything as it is; then, if nothing is in the way, without a room; then a room
     /// on what came of it.
     pub(super) async fn merge(&mut self, plan: MergePlan, actor: &str) -> Result<Merged, Problem> {
+        crate::disk::check_on_disk(&self.row.session)?;
         let stack = self.stack().await?;
         let MergePlan { base, theirs, request, intent } = plan;
         let into = self.shared.new_layer()?;

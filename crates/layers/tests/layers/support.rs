@@ -198,6 +198,7 @@ impl Stage {
             network: Network::None,
             workspace: None,
             layer: Some(layer.to_owned()),
+            in_memory: false,
             lowers: lowers.iter().map(|lower| (*lower).to_owned()).collect(),
             disk: None,
             mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],

@@ -13,10 +13,12 @@ use workroom_sys::namespace::new_user_namespace;
 use workroom_sys::place::make_place;
 use workroom_types::{ErrorCode, RoomError, RoomSpec};
 
-/// Directories of the host that a room has copies of: the layer first, then those below it and the workspace.
+/// Directories of the host that a room has copies of: the layer that it writes to first, then those below it and the
+/// workspace.
 pub(crate) fn host_paths(spec: &RoomSpec) -> Vec<Wanted> {
-    let layer = spec.layer.iter().cloned().map(Wanted::Layer);
-    let lowers = spec.lowers.iter().cloned().map(Wanted::Files);
+    let layer = spec.layer.iter().filter(|_| !spec.in_memory).cloned().map(Wanted::Layer);
+    let uppermost = spec.layer.iter().filter(|_| spec.in_memory);
+    let lowers = spec.lowers.iter().chain(uppermost).cloned().map(Wanted::Files);
     let of = |workspace: &workroom_types::Workspace| {
         Wanted::Directory(workspace.source.clone(), workspace.read_only)
     };
@@ -32,8 +34,11 @@ pub(super) fn take_host_directories(builder: &mut Builder<'_>, made: &mut Made) 
 }
 
 pub(super) fn tell_layers_apart(builder: &mut Builder<'_>, _: &mut Made) -> Result<(), RoomError> {
-    builder.layer = builder.spec.layer.is_some().then(|| builder.host_trees.remove(0));
-    builder.lowers = builder.host_trees.drain(..builder.spec.lowers.len()).collect();
+    let spec = builder.spec;
+    let writes_to_layer = spec.layer.is_some() && !spec.in_memory;
+    builder.layer = writes_to_layer.then(|| builder.host_trees.remove(0));
+    let lowers = spec.lowers.len() + usize::from(spec.layer.is_some() && spec.in_memory);
+    builder.lowers = builder.host_trees.drain(..lowers).collect();
     Ok(())
 }
 

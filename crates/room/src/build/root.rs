@@ -12,7 +12,7 @@ use rustix::process::{Gid, Uid};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use workroom_sys::namespace::new_user_namespace;
-use workroom_types::{AGENT_ID, ErrorCode, Layer, RoomError};
+use workroom_types::{AGENT_ID, DISK_IN_MEMORY, ErrorCode, Layer, RoomError};
 
 /// One overlay: the skeleton below, then the layers that the room goes on from, and above them what it writes: a
 /// directory of the host's, or a file system in memory that is as large as the disk limit.
@@ -20,13 +20,11 @@ pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
     let step = "root file system";
     builder.template.skeleton.wait().during("skeleton")?;
     let plain = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mut stack = Vec::new();
-    let upper = match builder.layer.take() {
-        Some(layer) => {
-            let lowers = std::mem::take(&mut builder.lowers);
-            stack = attach_layers(builder, made, layer, lowers)?;
-            "/upper/fs"
-        }
+    let (layer, lowers) = (builder.layer.take(), std::mem::take(&mut builder.lowers));
+    map_ids(builder, made, lowers.iter().chain(&layer))?;
+    let mut stack = attach_lowers(lowers)?;
+    let upper = match layer {
+        Some(layer) => attach_layer(builder, made, layer)?,
         None => attach_memory(builder, made)?,
     };
     let mut lowest = "/skeleton";
@@ -123,26 +121,25 @@ fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str,
             .during(step)?;
     }
     if limited {
-        made.holds(Layer::Disk, "tmpfs size and inodes");
+        made.holds(Layer::Disk, DISK_IN_MEMORY);
     } else {
         made.lacks(Layer::Disk, LEFT_OUT);
     }
     Ok("/upper/upper")
 }
 
-/// Files are stored with the ids that the room sees, so that any room with any range can go on with them. Answers where
-/// the lower ones are, the uppermost first.
-fn attach_layers(
+/// Files are stored with the ids that the room sees, so that any room with any range can go on with them.
+fn map_ids<'a>(
     builder: &Builder<'_>,
     made: &mut Made,
-    layer: OwnedFd,
-    lowers: Vec<OwnedFd>,
-) -> Result<Vec<String>, RoomError> {
-    if let Some(range) = &builder.range {
+    layers: impl Iterator<Item = &'a OwnedFd>,
+) -> Result<(), RoomError> {
+    let mut layers = layers.peekable();
+    if let (Some(range), Some(_)) = (&builder.range, layers.peek()) {
         let map = range.layer_map();
         let proc = made.proc()?;
         let namespace = new_user_namespace(proc.as_fd(), range.base, &map, &map).during("user namespace")?;
-        for layer in lowers.iter().chain([&layer]) {
+        for layer in layers {
             set_attributes(layer.as_fd(), Attributes::NONE, Some(namespace.as_fd())).map_err(|error| {
                 RoomError::new(
                     ErrorCode::RoomSetup,
@@ -152,7 +149,11 @@ fn attach_layers(
             })?;
         }
     }
-    attach(layer.as_fd(), CWD, "/upper").during("root file system")?;
+    Ok(())
+}
+
+/// Answers where they are, the uppermost first.
+fn attach_lowers(lowers: Vec<OwnedFd>) -> Result<Vec<String>, RoomError> {
     let mut stack = Vec::with_capacity(lowers.len());
     for (number, lower) in lowers.iter().enumerate().rev() {
         let place = format!("/layer{number}");
@@ -164,9 +165,14 @@ fn attach_layers(
         attach(lower.as_fd(), CWD, &place).during("root file system")?;
         stack.push(place);
     }
+    Ok(stack)
+}
+
+fn attach_layer(builder: &Builder<'_>, made: &mut Made, layer: OwnedFd) -> Result<&'static str, RoomError> {
+    attach(layer.as_fd(), CWD, "/upper").during("root file system")?;
     match builder.spec.disk.clone() {
         Some(state) => made.enforced.set(Layer::Disk, state),
         None => made.lacks(Layer::Disk, "no limit was asked for"),
     }
-    Ok(stack)
+    Ok("/upper/fs")
 }
