@@ -1,37 +1,56 @@
 //! One change as SQL, inside a transaction that its caller began and will end.
 
+use crate::batch::Trouble;
 use crate::chain::hex;
 use crate::error::StoreError;
 use crate::heads::{Draft, Heads};
 use crate::layers;
 use crate::parts;
 use crate::rows::{Change, Outcome, SessionRow, TokenRow};
+use crate::script::{Expects, Script, Statement};
 use crate::secrets;
-use sqlx::{Row, SqliteConnection};
-use std::collections::BTreeMap;
+use sqlx::SqliteConnection;
 use workroom_types::{Session, SessionState, Timestamp};
 
-pub(crate) async fn apply(
-    connection: &mut SqliteConnection,
-    heads: &mut Heads,
-    change: &Change,
-) -> Result<Outcome, StoreError> {
+/// Whoever writes one transaction, and what with.
+pub(crate) struct Pen<'a> {
+    pub(crate) connection: &'a mut SqliteConnection,
+    pub(crate) heads: &'a mut Heads,
+    pub(crate) script: Script,
+    /// Whether each session that is inserted is looked for at once. Else, if one was there already, nothing of the
+    /// transaction counts, and it is to be written again by somebody who looks.
+    pub(crate) looks: bool,
+}
+
+impl Pen<'_> {
+    /// Sends what has been said, and looks into what did not do as it was told.
+    pub(crate) async fn send(&mut self) -> Result<(), Trouble> {
+        self.script.send(self.connection).await?;
+        for unmet in std::mem::take(&mut self.script.unmet) {
+            match unmet {
+                Expects::Insert => return Err(Trouble::Contested),
+                Expects::Save(id) => check_origin(self.connection, &id).await?,
+                Expects::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn apply(pen: &mut Pen<'_>, change: &Change) -> Result<Outcome, Trouble> {
+    let script = &mut pen.script;
     match change {
-        Change::InsertSession { row } => return insert_session(connection, heads, row).await,
-        Change::SaveSession { row } => save_session(connection, row).await?,
+        Change::InsertSession { row } => return insert_session(pen, row).await,
+        Change::SaveSession { row } => save_session(script, row)?,
         Change::DeleteSession { id, at } => {
-            layers::drop_all(connection, id).await?;
-            parts::drop_all(connection, id).await?;
-            secrets::drop_all(connection, id).await?;
-            delete_session(connection, id, *at).await?;
+            drop_all(script, id);
+            delete_session(script, id, *at);
         }
         Change::PurgeSession { id } => {
             // What this transaction has appended so far goes with it.
-            heads.write(connection).await?;
-            heads.forget(id);
-            layers::drop_all(connection, id).await?;
-            parts::drop_all(connection, id).await?;
-            secrets::drop_all(connection, id).await?;
+            pen.heads.write(script);
+            pen.heads.forget(id);
+            drop_all(script, id);
             for statement in [
                 "DELETE FROM checkpoints WHERE session = $1",
                 "DELETE FROM heads WHERE session = $1",
@@ -39,85 +58,80 @@ pub(crate) async fn apply(
                 "DELETE FROM labels WHERE session = $1",
                 "DELETE FROM sessions WHERE id = $1",
             ] {
-                sqlx::query(statement).bind(id.as_str()).execute(&mut *connection).await?;
+                script.say(Statement::new(statement).bind(id.as_str()));
             }
         }
         Change::Journal { session, at, actor, kind, body } => {
+            if !pen.heads.knows(session) {
+                pen.send().await?;
+                pen.heads.learn(pen.connection, session).await?;
+            }
             let draft = Draft { session, at: *at, actor, kind, body };
-            return Ok(Outcome::Entry(heads.append(connection, draft).await?));
+            return Ok(Outcome::Entry(pen.heads.append(draft)?));
         }
-        Change::PutStack { session, stack } => layers::put_stack(connection, session, stack).await?,
-        Change::PutSnapshot { session, row } => layers::put_snapshot(connection, session, row).await?,
+        Change::PutStack { session, stack } => layers::put_stack(script, session, stack)?,
+        Change::PutSnapshot { session, row } => layers::put_snapshot(script, session, row)?,
         Change::MeasureSnapshot { session, name, size, entries } => {
-            layers::measure_snapshot(connection, session, name, (*size, *entries)).await?
+            pen.send().await?;
+            layers::measure_snapshot(pen.connection, session, name, (*size, *entries)).await?
         }
-        Change::DropSnapshot { session, name } => layers::drop_snapshot(connection, session, name).await?,
-        Change::PutPart { session, kind, id, doc } => {
-            parts::put(connection, (session, kind, id), doc).await?
-        }
-        Change::DropPart { session, kind, id } => parts::drop_one(connection, (session, kind, id)).await?,
-        Change::PutSecret { row } => secrets::put(connection, row).await?,
-        Change::SealAgain { row } => secrets::seal_again(connection, row).await?,
-        Change::PutToken { row } => put_token(connection, row).await?,
+        Change::DropSnapshot { session, name } => layers::drop_snapshot(script, session, name),
+        Change::PutPart { session, kind, id, doc } => parts::put(script, (session, kind, id), doc),
+        Change::DropPart { session, kind, id } => parts::drop_one(script, (session, kind, id)),
+        Change::PutSecret { row } => secrets::put(script, row),
+        Change::SealAgain { row } => secrets::seal_again(script, row),
+        Change::PutToken { row } => put_token(script, row)?,
         Change::DeleteToken { id } => {
-            sqlx::query("DELETE FROM tokens WHERE id = $1").bind(id.as_str()).execute(connection).await?;
+            script.say(Statement::new("DELETE FROM tokens WHERE id = $1").bind(id.as_str()));
         }
         Change::BeginIdempotent { scope, key, fingerprint, resource, at } => {
-            sqlx::query(
+            let begin = Statement::new(
                 "INSERT INTO idempotency (scope, key, fingerprint, resource, at) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT (scope, key) DO UPDATE \
                  SET resource = COALESCE(excluded.resource, idempotency.resource) \
                  WHERE idempotency.status IS NULL",
-            )
-            .bind(scope.as_str())
-            .bind(key.as_str())
-            .bind(fingerprint.as_str())
-            .bind(resource.as_deref())
-            .bind(at.0)
-            .execute(connection)
-            .await?;
+            );
+            let begin = begin.bind(scope.as_str()).bind(key.as_str()).bind(fingerprint.as_str());
+            script.say(begin.bind(resource.as_deref()).bind(at.0));
         }
         Change::FinishIdempotent { scope, key, fingerprint, status, content_type, body, at } => {
             let (encoding, text) = body_as_text(body);
-            sqlx::query(
+            let finish = Statement::new(
                 "INSERT INTO idempotency (scope, key, fingerprint, status, content_type, encoding, body, at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (scope, key) DO UPDATE \
                  SET status = excluded.status, content_type = excluded.content_type, \
                  encoding = excluded.encoding, body = excluded.body, at = excluded.at \
                  WHERE idempotency.status IS NULL",
-            )
-            .bind(scope.as_str())
-            .bind(key.as_str())
-            .bind(fingerprint.as_str())
-            .bind(i64::from(*status))
-            .bind(content_type.as_str())
-            .bind(encoding)
-            .bind(text)
-            .bind(at.0)
-            .execute(connection)
-            .await?;
+            );
+            let finish = finish.bind(scope.as_str()).bind(key.as_str()).bind(fingerprint.as_str());
+            let finish = finish.bind(i64::from(*status)).bind(content_type.as_str()).bind(encoding);
+            script.say(finish.bind(text).bind(at.0));
         }
         Change::WithdrawIdempotent { scope, key } => {
-            sqlx::query("DELETE FROM idempotency WHERE scope = $1 AND key = $2 AND status IS NULL")
-                .bind(scope.as_str())
-                .bind(key.as_str())
-                .execute(connection)
-                .await?;
+            let withdraw =
+                Statement::new("DELETE FROM idempotency WHERE scope = $1 AND key = $2 AND status IS NULL");
+            script.say(withdraw.bind(scope.as_str()).bind(key.as_str()));
         }
         Change::ForgetIdempotent { before } => {
-            sqlx::query("DELETE FROM idempotency WHERE at < $1").bind(before.0).execute(connection).await?;
+            script.say(Statement::new("DELETE FROM idempotency WHERE at < $1").bind(before.0));
         }
     }
     Ok(Outcome::Done)
 }
 
+/// What goes with a session that is deleted.
+fn drop_all(script: &mut Script, session: &str) {
+    layers::drop_all(script, session);
+    parts::drop_all(script, session);
+    secrets::drop_all(script, session);
+}
+
 /// A write that changes nothing but must reach the disk.
-pub(crate) async fn pulse(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO pulse (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at")
-        .bind(Timestamp::now().0)
-        .execute(connection)
-        .await?;
-    Ok(())
+pub(crate) fn pulse(script: &mut Script) {
+    let pulse = Statement::new(
+        "INSERT INTO pulse (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at",
+    );
+    script.say(pulse.bind(Timestamp::now().0));
 }
 
 /// Answers are JSON nearly always: kept as they are, so that a person can read the table; else as hex.
@@ -134,34 +148,24 @@ fn as_json<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
     })
 }
 
-async fn insert_session(
-    connection: &mut SqliteConnection,
-    heads: &mut Heads,
-    row: &SessionRow,
-) -> Result<Outcome, StoreError> {
+async fn insert_session(pen: &mut Pen<'_>, row: &SessionRow) -> Result<Outcome, Trouble> {
     let session = &row.session;
-    let inserted = sqlx::query(
+    let insert = Statement::new(
         "INSERT INTO sessions (id, owner, key, place, state, grp, created, gone, waiting, doc, pool) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING",
-    )
-    .bind(session.id.as_str())
-    .bind(session.owner.as_str())
-    .bind(session.key.as_deref())
-    .bind(row.place.as_deref())
-    .bind(session.state.as_str())
-    .bind(session.group.as_deref())
-    .bind(session.created.0)
-    .bind(gone(session.state))
-    .bind(i64::from(row.waiting))
-    .bind(as_json(session)?)
-    .bind(session.pool.as_deref())
-    .execute(&mut *connection)
-    .await?;
-    if inserted.rows_affected() == 0 {
-        return Ok(Outcome::Exists(who_has_it(connection, row).await?));
+    );
+    let insert = insert.bind(session.id.as_str()).bind(session.owner.as_str()).bind(session.key.as_deref());
+    let insert =
+        insert.bind(row.place.as_deref()).bind(session.state.as_str()).bind(session.group.as_deref());
+    let insert = insert.bind(session.created.0).bind(gone(session.state)).bind(i64::from(row.waiting));
+    let insert = insert.bind(as_json(session)?).bind(session.pool.as_deref());
+    if !pen.looks {
+        pen.script.say(insert.expecting(Expects::Insert));
+    } else if !pen.script.send_with(pen.connection, insert).await? {
+        return Ok(Outcome::Exists(who_has_it(pen.connection, row).await?));
     }
-    insert_labels(connection, session).await?;
-    heads.begin(&session.id, &session.owner);
+    put_labels(&mut pen.script, session);
+    pen.heads.begin(&session.id, &session.owner);
     Ok(Outcome::Inserted)
 }
 
@@ -182,137 +186,90 @@ async fn who_has_it(connection: &mut SqliteConnection, row: &SessionRow) -> Resu
     Ok(by_place.unwrap_or_else(|| row.session.id.clone()))
 }
 
-async fn save_session(connection: &mut SqliteConnection, row: &SessionRow) -> Result<(), StoreError> {
+fn save_session(script: &mut Script, row: &SessionRow) -> Result<(), StoreError> {
     let session = &row.session;
     let deleted = session.state == SessionState::Deleted;
-    let saved = sqlx::query(
+    let save = Statement::new(
         "UPDATE sessions SET key = $4, place = $5, state = $6, grp = $7, gone = $8, waiting = $9, \
-         doc = $10, pool = $11 WHERE id = $1 AND owner = $2 AND created = $3 AND gone = 0",
-    )
-    .bind(session.id.as_str())
-    .bind(session.owner.as_str())
-    .bind(session.created.0)
-    .bind(session.key.as_deref().filter(|_| !deleted))
-    .bind(row.place.as_deref().filter(|_| !deleted))
-    .bind(session.state.as_str())
-    .bind(session.group.as_deref())
-    .bind(gone(session.state))
-    .bind(i64::from(row.waiting))
-    .bind(as_json(session)?)
-    .bind(session.pool.as_deref())
-    .execute(&mut *connection)
-    .await?;
-    if saved.rows_affected() == 0 {
-        return match there_with_other_origin(connection, &session.id).await? {
-            true => Err(StoreError::unfit(
-                format!("the owner or the creation time of session {} was to be changed", session.id),
-                "make a new session: these two never change",
-            )),
-            false => Ok(()),
-        };
+         doc = $10, pool = $11, deleted_at = $12 WHERE id = $1 AND owner = $2 AND created = $3 AND gone = 0",
+    );
+    let save = save.bind(session.id.as_str()).bind(session.owner.as_str()).bind(session.created.0);
+    let save = save.bind(session.key.as_deref().filter(|_| !deleted));
+    let save = save.bind(row.place.as_deref().filter(|_| !deleted));
+    let save = save.bind(session.state.as_str()).bind(session.group.as_deref()).bind(gone(session.state));
+    let save = save.bind(i64::from(row.waiting)).bind(as_json(session)?).bind(session.pool.as_deref());
+    let save = save.bind(deleted.then_some(session.last_active.0));
+    script.say(save.expecting(Expects::Save(session.id.clone())));
+    let others: Vec<String> = (0..session.labels.len()).map(|number| format!("${}", number + 2)).collect();
+    let mut drop = match others.is_empty() {
+        true => Statement::new("DELETE FROM labels WHERE session = $1 AND gone = 0"),
+        false => Statement::new(format!(
+            "DELETE FROM labels WHERE session = $1 AND gone = 0 AND key NOT IN ({})",
+            others.join(", ")
+        )),
+    };
+    drop = drop.bind(session.id.as_str());
+    for key in session.labels.keys() {
+        drop = drop.bind(key.as_str());
     }
-    refresh_labels(connection, session).await
+    script.say(drop);
+    put_labels(script, session);
+    Ok(())
 }
 
-/// Whether an update found nothing although the session is there, not deleted.
-async fn there_with_other_origin(connection: &mut SqliteConnection, id: &str) -> Result<bool, StoreError> {
+/// Of a session that an update did not find: it is deleted or gone, and nothing happens to it; or it is another's.
+async fn check_origin(connection: &mut SqliteConnection, id: &str) -> Result<(), StoreError> {
     let found: Option<i64> = sqlx::query_scalar("SELECT created FROM sessions WHERE id = $1 AND gone = 0")
         .bind(id)
         .fetch_optional(connection)
         .await?;
-    Ok(found.is_some())
-}
-
-async fn delete_session(
-    connection: &mut SqliteConnection,
-    id: &str,
-    at: Timestamp,
-) -> Result<(), StoreError> {
-    let doc: Option<String> = sqlx::query_scalar("SELECT doc FROM sessions WHERE id = $1 AND gone = 0")
-        .bind(id)
-        .fetch_optional(&mut *connection)
-        .await?;
-    let Some(doc) = doc else { return Ok(()) };
-    // A document that cannot be read must not be in the way of deleting it.
-    let doc = match serde_json::from_str::<Session>(&doc) {
-        Ok(session) => {
-            as_json(&Session { state: SessionState::Deleted, key: None, last_active: at, ..session })?
-        }
-        Err(_) => doc,
-    };
-    let state = SessionState::Deleted.as_str();
-    sqlx::query(
-        "UPDATE sessions SET key = NULL, place = NULL, state = $2, gone = 1, deleted_at = $3, waiting = 0, \
-         doc = $4 WHERE id = $1",
-    )
-    .bind(id)
-    .bind(state)
-    .bind(at.0)
-    .bind(doc)
-    .execute(&mut *connection)
-    .await?;
-    sqlx::query("UPDATE labels SET state = $2, gone = 1 WHERE session = $1")
-        .bind(id)
-        .bind(state)
-        .execute(connection)
-        .await?;
-    Ok(())
-}
-
-async fn insert_labels(connection: &mut SqliteConnection, session: &Session) -> Result<(), StoreError> {
-    for (key, value) in &session.labels {
-        sqlx::query(
-            "INSERT INTO labels (session, key, value, owner, grp, state, gone, created) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(session.id.as_str())
-        .bind(key.as_str())
-        .bind(value.as_str())
-        .bind(session.owner.as_str())
-        .bind(session.group.as_deref())
-        .bind(session.state.as_str())
-        .bind(gone(session.state))
-        .bind(session.created.0)
-        .execute(&mut *connection)
-        .await?;
+    match found {
+        Some(_) => Err(StoreError::unfit(
+            format!("the owner or the creation time of session {id} was to be changed"),
+            "make a new session: these two never change",
+        )),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The document stays as it was: what deleting changes in it is known from the columns.
+fn delete_session(script: &mut Script, id: &str, at: Timestamp) {
+    let state = SessionState::Deleted.as_str();
+    let delete = Statement::new(
+        "UPDATE sessions SET key = NULL, place = NULL, state = $2, gone = 1, deleted_at = $3, waiting = 0 \
+         WHERE id = $1 AND gone = 0",
+    );
+    script.say(delete.bind(id).bind(state).bind(at.0));
+    let labels = Statement::new("UPDATE labels SET state = $2, gone = 1 WHERE session = $1");
+    script.say(labels.bind(id).bind(state));
 }
 
 /// Labels seldom change and sessions are saved often: what is right already is not written again.
-async fn refresh_labels(connection: &mut SqliteConnection, session: &Session) -> Result<(), StoreError> {
-    let rows = sqlx::query("SELECT key, value, state, grp FROM labels WHERE session = $1")
-        .bind(session.id.as_str())
-        .fetch_all(&mut *connection)
-        .await?;
-    let mut stored = BTreeMap::new();
-    let mut fresh = true;
-    for row in rows {
-        stored.insert(row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
-        fresh &= row.try_get::<String, _>(2)? == session.state.as_str();
-        fresh &= row.try_get::<Option<String>, _>(3)? == session.group;
+fn put_labels(script: &mut Script, session: &Session) {
+    for (key, value) in &session.labels {
+        let put = Statement::new(
+            "INSERT INTO labels (session, key, value, owner, grp, state, gone, created) \
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8 \
+             WHERE EXISTS (SELECT 1 FROM sessions WHERE id = $1 AND owner = $4 AND gone = $7) \
+             ON CONFLICT (session, key) DO UPDATE SET value = excluded.value, grp = excluded.grp, \
+             state = excluded.state, gone = excluded.gone \
+             WHERE labels.value <> excluded.value OR labels.state <> excluded.state \
+             OR labels.grp IS DISTINCT FROM excluded.grp",
+        );
+        let put = put.bind(session.id.as_str()).bind(key.as_str()).bind(value.as_str());
+        let put = put.bind(session.owner.as_str()).bind(session.group.as_deref());
+        let put = put.bind(session.state.as_str()).bind(gone(session.state)).bind(session.created.0);
+        script.say(put);
     }
-    if fresh && stored == session.labels {
-        return Ok(());
-    }
-    sqlx::query("DELETE FROM labels WHERE session = $1")
-        .bind(session.id.as_str())
-        .execute(&mut *connection)
-        .await?;
-    insert_labels(connection, session).await
 }
 
-async fn put_token(connection: &mut SqliteConnection, row: &TokenRow) -> Result<(), StoreError> {
-    sqlx::query(
+fn put_token(script: &mut Script, row: &TokenRow) -> Result<(), StoreError> {
+    let put = Statement::new(
         "INSERT INTO tokens (id, secret_hash, created, doc) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE \
          SET secret_hash = excluded.secret_hash, created = excluded.created, doc = excluded.doc",
-    )
-    .bind(row.info.id.as_str())
-    .bind(row.secret_hash.as_str())
-    .bind(row.info.created.0)
-    .bind(as_json(&row.info)?)
-    .execute(connection)
-    .await?;
+    );
+    let put = put.bind(row.info.id.as_str()).bind(row.secret_hash.as_str()).bind(row.info.created.0);
+    script.say(put.bind(as_json(&row.info)?));
     Ok(())
 }
 

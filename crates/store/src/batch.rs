@@ -1,10 +1,11 @@
 //! What waits to be written, and one transaction over some of it: all of it or nothing.
 
-use crate::apply::{apply, pulse};
+use crate::apply::{Pen, apply, pulse};
 use crate::dialect::BEGIN;
 use crate::error::StoreError;
 use crate::heads::Heads;
 use crate::rows::{Change, Outcome};
+use crate::script::Script;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::oneshot;
 
@@ -48,6 +49,8 @@ impl Item {
 pub(crate) enum Trouble {
     /// A session was there already, behind changes that had been applied: these are the outcomes so far.
     Exists(Vec<Outcome>),
+    /// A session was there already, and nobody looked. Only of a transaction that is not to look.
+    Contested,
     /// A change that can never be applied as things are.
     Unfit(StoreError),
     /// The store could not write.
@@ -76,9 +79,25 @@ pub(crate) async fn transact(
     heads: &mut Heads,
     items: &[Item],
 ) -> Result<Vec<Vec<Outcome>>, (Trouble, Soundness)> {
+    match attempt(connection, heads, items, false).await {
+        Err((Trouble::Contested, Soundness::Sound)) => {
+            heads.forget_all();
+            attempt(connection, heads, items, true).await
+        }
+        done => done,
+    }
+}
+
+async fn attempt(
+    connection: &mut SqliteConnection,
+    heads: &mut Heads,
+    items: &[Item],
+    looks: bool,
+) -> Result<Vec<Vec<Outcome>>, (Trouble, Soundness)> {
     let broken = |error: sqlx::Error| (Trouble::from(error), Soundness::Broken);
     let mut transaction = connection.begin_with(BEGIN).await.map_err(broken)?;
-    match apply_all(&mut transaction, heads, items).await {
+    let pen = Pen { connection: &mut transaction, heads, script: Script::default(), looks };
+    match apply_all(pen, items).await {
         Ok(outcomes) => {
             transaction.commit().await.map_err(broken)?;
             Ok(outcomes)
@@ -98,40 +117,34 @@ pub(crate) enum Soundness {
     Broken,
 }
 
-async fn apply_all(
-    connection: &mut SqliteConnection,
-    heads: &mut Heads,
-    items: &[Item],
-) -> Result<Vec<Vec<Outcome>>, Trouble> {
+async fn apply_all(mut pen: Pen<'_>, items: &[Item]) -> Result<Vec<Vec<Outcome>>, Trouble> {
     let mut all: Vec<Vec<Outcome>> = Vec::with_capacity(items.len());
     for item in items {
         all.push(match item {
-            Item::Note(change) => vec![apply(connection, heads, change).await?],
-            Item::Commit(Work::Changes(changes), _) => apply_commit(connection, heads, changes).await?,
+            Item::Note(change) => vec![apply(&mut pen, change).await?],
+            Item::Commit(Work::Changes(changes), _) => apply_commit(&mut pen, changes).await?,
             Item::Commit(Work::Pulse, _) => {
-                pulse(connection).await?;
+                pulse(&mut pen.script);
                 Vec::new()
             }
         });
     }
+    pen.heads.write(&mut pen.script);
+    pen.send().await?;
     let entries = all.iter_mut().flatten().filter_map(|outcome| match outcome {
         Outcome::Entry(entry) => Some(entry),
         _ => None,
     });
-    for (entry, position) in entries.zip(heads.finish(connection).await?) {
+    for (entry, position) in entries.zip(pen.heads.positions(&pen.script.rows)?) {
         entry.position = position;
     }
     Ok(all)
 }
 
-async fn apply_commit(
-    connection: &mut SqliteConnection,
-    heads: &mut Heads,
-    changes: &[Change],
-) -> Result<Vec<Outcome>, Trouble> {
+async fn apply_commit(pen: &mut Pen<'_>, changes: &[Change]) -> Result<Vec<Outcome>, Trouble> {
     let mut outcomes = Vec::with_capacity(changes.len());
     for change in changes {
-        let outcome = apply(connection, heads, change).await?;
+        let outcome = apply(pen, change).await?;
         let exists = matches!(outcome, Outcome::Exists(_));
         outcomes.push(outcome);
         if exists {

@@ -2,7 +2,9 @@
 
 use crate::chain::{self, CHECKPOINT_EVERY, Link, Mark, NOTHING, Signer};
 use crate::error::{StoreError, StoreErrorKind};
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use crate::script::{Script, Statement};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
 use std::collections::HashMap;
 use workroom_types::{JournalEntry, Timestamp};
 
@@ -25,8 +27,8 @@ pub(crate) struct Heads {
     known: HashMap<String, Head>,
     /// Entries of the transaction under way that are not yet written, in order.
     drafted: Vec<Drafted>,
-    /// The positions of those that are, in the same order.
-    positions: Vec<i64>,
+    /// Those that are, by their sessions and numbers, in the same order; one list for each statement.
+    written: Vec<Vec<(String, i64)>>,
 }
 
 struct Drafted {
@@ -53,14 +55,14 @@ pub(crate) struct Draft<'a> {
 
 impl Heads {
     pub(crate) fn new(signer: Signer) -> Heads {
-        Heads { signer, known: HashMap::new(), drafted: Vec::new(), positions: Vec::new() }
+        Heads { signer, known: HashMap::new(), drafted: Vec::new(), written: Vec::new() }
     }
 
     /// After a failure what is here may be ahead of what is stored.
     pub(crate) fn forget_all(&mut self) {
         self.known.clear();
         self.drafted.clear();
-        self.positions.clear();
+        self.written.clear();
     }
 
     pub(crate) fn forget(&mut self, session: &str) {
@@ -75,17 +77,24 @@ impl Heads {
         self.known.insert(session.into(), head);
     }
 
-    /// Gives an entry its place in its journal. It is written, and gets its position, with `write`.
-    pub(crate) async fn append(
+    pub(crate) fn knows(&self, session: &str) -> bool {
+        self.known.contains_key(session)
+    }
+
+    /// Reads the head of a journal that was not written to for a while.
+    pub(crate) async fn learn(
         &mut self,
         connection: &mut SqliteConnection,
-        draft: Draft<'_>,
-    ) -> Result<JournalEntry, StoreError> {
+        session: &str,
+    ) -> Result<(), StoreError> {
+        let head = self.load(connection, session).await?;
+        self.known.insert(session.into(), head);
+        Ok(())
+    }
+
+    /// Gives an entry its place in its journal, whose head is known. It is written, and gets its position, with `write`.
+    pub(crate) fn append(&mut self, draft: Draft<'_>) -> Result<JournalEntry, StoreError> {
         let Draft { session, at, actor, kind, body } = draft;
-        if !self.known.contains_key(session) {
-            let head = self.load(connection, session).await?;
-            self.known.insert(session.into(), head);
-        }
         let Some(head) = self.known.get_mut(session) else { return Err(no_session(session)) };
 
         let text = body.to_string();
@@ -118,90 +127,75 @@ impl Heads {
         })
     }
 
-    /// Writes the entries that were appended, many with one statement, and the heads that changed: once for each
-    /// session, however many entries it gained. Returns the positions of all entries of the transaction.
-    pub(crate) async fn finish(&mut self, connection: &mut SqliteConnection) -> Result<Vec<i64>, StoreError> {
-        self.write(connection).await?;
-        if self.known.len() > KEPT {
-            self.known.clear();
-        }
-        Ok(std::mem::take(&mut self.positions))
-    }
-
-    /// The same in the middle of a transaction: what comes next must find it in the tables.
-    pub(crate) async fn write(&mut self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    /// Writes the entries that were appended, several with one statement, and the heads that changed: once for each
+    /// session, however many entries it gained.
+    pub(crate) fn write(&mut self, script: &mut Script) {
         let drafted = std::mem::take(&mut self.drafted);
         for rows in few_sizes(&drafted) {
-            self.insert_entries(connection, rows).await?;
+            let mut insert = Statement::new(format!(
+                "INSERT INTO journal (session, seq, owner, at, actor, kind, body, hash) VALUES {} \
+                 RETURNING position, session, seq",
+                holes(rows.len(), 8)
+            ));
+            for row in rows {
+                insert =
+                    insert.bind(row.session.as_str()).bind(row.seq).bind(row.owner.as_str()).bind(row.at);
+                insert = insert.bind(row.actor.as_str()).bind(row.kind.as_str());
+                insert = insert.bind(row.body.as_str()).bind(row.hash.as_str());
+            }
+            script.say(insert);
+            self.written.push(rows.iter().map(|row| (row.session.clone(), row.seq)).collect());
         }
         for Drafted { session, seq, hash, signature, .. } in &drafted {
             let Some(signature) = signature else { continue };
-            sqlx::query("INSERT INTO checkpoints (session, seq, hash, signature) VALUES ($1, $2, $3, $4)")
-                .bind(session.as_str())
-                .bind(seq)
-                .bind(hash.as_str())
-                .bind(signature.as_str())
-                .execute(&mut *connection)
-                .await?;
+            let insert = Statement::new(
+                "INSERT INTO checkpoints (session, seq, hash, signature) VALUES ($1, $2, $3, $4)",
+            );
+            script.say(insert.bind(session.as_str()).bind(*seq).bind(hash.as_str()).bind(signature.as_str()));
         }
         let mut changed: Vec<_> = self.known.iter_mut().filter(|(_, head)| head.changed).collect();
         for heads in few_sizes(&changed) {
-            let mut query = sqlx::query(AssertSqlSafe(format!(
+            let mut put = Statement::new(format!(
                 "INSERT INTO heads (session, entries, hash, signature) VALUES {} \
                  ON CONFLICT (session) DO UPDATE SET entries = excluded.entries, hash = excluded.hash, \
                  signature = excluded.signature",
                 holes(heads.len(), 4)
-            )));
+            ));
             for (session, head) in heads {
                 let signature = match head.trusted {
                     true => self.signer.sign(Mark::Head, session, head.entries, &head.hash),
                     false => String::new(),
                 };
-                query =
-                    query.bind(session.as_str()).bind(head.entries).bind(head.hash.as_str()).bind(signature);
+                put = put.bind(session.as_str()).bind(head.entries).bind(head.hash.as_str()).bind(signature);
             }
-            query.execute(&mut *connection).await?;
+            script.say(put);
         }
         changed.iter_mut().for_each(|(_, head)| head.changed = false);
-        Ok(())
     }
 
-    async fn insert_entries(
-        &mut self,
-        connection: &mut SqliteConnection,
-        rows: &[Drafted],
-    ) -> Result<(), StoreError> {
-        let mut query = sqlx::query(AssertSqlSafe(format!(
-            "INSERT INTO journal (session, seq, owner, at, actor, kind, body, hash) VALUES {} \
-             RETURNING position, session, seq",
-            holes(rows.len(), 8)
-        )));
-        for row in rows {
-            query = query
-                .bind(row.session.as_str())
-                .bind(row.seq)
-                .bind(row.owner.as_str())
-                .bind(row.at)
-                .bind(row.actor.as_str())
-                .bind(row.kind.as_str())
-                .bind(row.body.as_str())
-                .bind(row.hash.as_str());
+    /// The positions of all entries of the transaction, which has been sent, in their order.
+    pub(crate) fn positions(&mut self, returned: &[SqliteRow]) -> Result<Vec<i64>, StoreError> {
+        if self.known.len() > KEPT {
+            self.known.clear();
         }
-        let written = query.fetch_all(connection).await?;
-        // SQL promises no order of what RETURNING returns.
-        let mut positions = HashMap::with_capacity(rows.len());
-        for row in &written {
-            positions
-                .insert((row.try_get::<&str, _>(1)?, row.try_get::<i64, _>(2)?), row.try_get::<i64, _>(0)?);
+        let mut returned = returned.iter();
+        let mut all = Vec::new();
+        for entries in std::mem::take(&mut self.written) {
+            // SQL promises no order of what RETURNING returns.
+            let mut positions = HashMap::with_capacity(entries.len());
+            for row in returned.by_ref().take(entries.len()) {
+                let entry = (row.try_get::<&str, _>(1)?, row.try_get::<i64, _>(2)?);
+                positions.insert(entry, row.try_get::<i64, _>(0)?);
+            }
+            for (session, seq) in &entries {
+                let position = positions.get(&(session.as_str(), *seq)).ok_or_else(|| {
+                    let what = format!("entry {seq} of session {session} was not written");
+                    StoreError::new(StoreErrorKind::Other, what)
+                })?;
+                all.push(*position);
+            }
         }
-        for row in rows {
-            let position = positions.get(&(row.session.as_str(), row.seq)).ok_or_else(|| {
-                let what = format!("entry {} of session {} was not written", row.seq, row.session);
-                StoreError::new(StoreErrorKind::Other, what)
-            })?;
-            self.positions.push(*position);
-        }
-        Ok(())
+        Ok(all)
     }
 
     async fn load(&self, connection: &mut SqliteConnection, session: &str) -> Result<Head, StoreError> {
@@ -239,10 +233,10 @@ impl Heads {
     }
 }
 
-/// Cuts into pieces of 64, 8 and 1: three statements that stay prepared, whatever the number of rows.
+/// Cuts into pieces of 8 and 1: SQLite looks for the name of each hole among those before it.
 fn few_sizes<T>(mut rows: &[T]) -> Vec<&[T]> {
     let mut pieces = Vec::new();
-    for size in [64, 8, 1] {
+    for size in [8, 1] {
         while let Some((piece, rest)) = rows.split_at_checked(size) {
             pieces.push(piece);
             rows = rest;

@@ -1,6 +1,7 @@
 //! What sessions' files are made of: stacks of layers, snapshots of them, and who needs which layer.
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::script::{Script, Statement};
 use crate::store::Store;
 use serde::{Deserialize, Serialize};
 use sqlx::{Row, SqliteConnection};
@@ -56,61 +57,34 @@ fn as_json<T: Serialize>(value: &T) -> Result<String, StoreError> {
         .map_err(|error| StoreError::unfit(format!("it cannot be written as JSON: {error}"), ""))
 }
 
-async fn replace_uses(
-    connection: &mut SqliteConnection,
-    (session, holder): (&str, &str),
-    layers: HashSet<&str>,
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM layer_uses WHERE session = $1 AND holder = $2")
-        .bind(session)
-        .bind(holder)
-        .execute(&mut *connection)
-        .await?;
+fn replace_uses(script: &mut Script, (session, holder): (&str, &str), layers: HashSet<&str>) {
+    let drop = Statement::new("DELETE FROM layer_uses WHERE session = $1 AND holder = $2");
+    script.say(drop.bind(session).bind(holder));
     for layer in layers {
-        sqlx::query("INSERT INTO layer_uses (session, holder, layer) VALUES ($1, $2, $3)")
-            .bind(session)
-            .bind(holder)
-            .bind(layer)
-            .execute(&mut *connection)
-            .await?;
+        let put = Statement::new("INSERT INTO layer_uses (session, holder, layer) VALUES ($1, $2, $3)");
+        script.say(put.bind(session).bind(holder).bind(layer));
     }
+}
+
+pub(crate) fn put_stack(script: &mut Script, session: &str, stack: &SessionStack) -> Result<(), StoreError> {
+    let put = Statement::new(
+        "INSERT INTO stacks (session, family, doc) VALUES ($1, $2, $3) ON CONFLICT (session) DO UPDATE \
+         SET family = excluded.family, doc = excluded.doc",
+    );
+    script.say(put.bind(session).bind(stack.family.as_str()).bind(as_json(stack)?));
+    replace_uses(script, (session, ""), stack.uses());
     Ok(())
 }
 
-pub(crate) async fn put_stack(
-    connection: &mut SqliteConnection,
-    session: &str,
-    stack: &SessionStack,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO stacks (session, family, doc) VALUES ($1, $2, $3) ON CONFLICT (session) DO UPDATE \
-         SET family = excluded.family, doc = excluded.doc",
-    )
-    .bind(session)
-    .bind(stack.family.as_str())
-    .bind(as_json(stack)?)
-    .execute(&mut *connection)
-    .await?;
-    replace_uses(connection, (session, ""), stack.uses()).await
-}
-
-pub(crate) async fn put_snapshot(
-    connection: &mut SqliteConnection,
-    session: &str,
-    row: &SnapshotRow,
-) -> Result<(), StoreError> {
-    sqlx::query(
+pub(crate) fn put_snapshot(script: &mut Script, session: &str, row: &SnapshotRow) -> Result<(), StoreError> {
+    let put = Statement::new(
         "INSERT INTO snapshots (session, name, created, doc) VALUES ($1, $2, $3, $4) \
          ON CONFLICT (session, name) DO UPDATE SET created = excluded.created, doc = excluded.doc",
-    )
-    .bind(session)
-    .bind(row.snapshot.name.as_str())
-    .bind(row.snapshot.created.0)
-    .bind(as_json(row)?)
-    .execute(&mut *connection)
-    .await?;
-    let layers = row.layers.iter().map(String::as_str).collect();
-    replace_uses(connection, (session, &row.snapshot.name), layers).await
+    );
+    let name = row.snapshot.name.as_str();
+    script.say(put.bind(session).bind(name).bind(row.snapshot.created.0).bind(as_json(row)?));
+    replace_uses(script, (session, name), row.layers.iter().map(String::as_str).collect());
+    Ok(())
 }
 
 /// What was found out about a snapshot later; nothing if it is gone by now.
@@ -140,29 +114,21 @@ pub(crate) async fn measure_snapshot(
     Ok(())
 }
 
-pub(crate) async fn drop_snapshot(
-    connection: &mut SqliteConnection,
-    session: &str,
-    name: &str,
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM snapshots WHERE session = $1 AND name = $2")
-        .bind(session)
-        .bind(name)
-        .execute(&mut *connection)
-        .await?;
-    replace_uses(connection, (session, name), HashSet::new()).await
+pub(crate) fn drop_snapshot(script: &mut Script, session: &str, name: &str) {
+    let drop = Statement::new("DELETE FROM snapshots WHERE session = $1 AND name = $2");
+    script.say(drop.bind(session).bind(name));
+    replace_uses(script, (session, name), HashSet::new());
 }
 
 /// Of a session that is deleted.
-pub(crate) async fn drop_all(connection: &mut SqliteConnection, session: &str) -> Result<(), StoreError> {
+pub(crate) fn drop_all(script: &mut Script, session: &str) {
     for statement in [
         "DELETE FROM layer_uses WHERE session = $1",
         "DELETE FROM snapshots WHERE session = $1",
         "DELETE FROM stacks WHERE session = $1",
     ] {
-        sqlx::query(statement).bind(session).execute(&mut *connection).await?;
+        script.say(Statement::new(statement).bind(session));
     }
-    Ok(())
 }
 
 impl Store {

@@ -24,6 +24,7 @@ mod read;
 mod rows;
 mod schema;
 mod scribe;
+mod script;
 mod secrets;
 mod store;
 mod verify;

@@ -51,12 +51,12 @@ fn question(filter: &SessionFilter, states: &[SessionState], gone: i64) -> Quest
         None => {
             question
                 .sql
-                .push_str("SELECT t.doc, t.place, t.waiting, t.created, t.id FROM sessions t WHERE 1 = 1");
+                .push_str("SELECT t.doc, t.place, t.waiting, t.id, t.deleted_at FROM sessions t WHERE 1 = 1");
             ("t.id", "t.pool")
         }
         Some((key, value)) => {
             question.sql.push_str(
-                "SELECT s.doc, s.place, s.waiting, s.created, s.id \
+                "SELECT s.doc, s.place, s.waiting, s.id, s.deleted_at \
                  FROM labels t CROSS JOIN sessions s WHERE s.id = t.session",
             );
             question.and_text("t.key", key);

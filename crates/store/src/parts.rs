@@ -1,47 +1,29 @@
 //! What else belongs to a session, as documents of a kind: entries of its process table, services, published ports.
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::script::{Script, Statement};
 use crate::store::Store;
 use serde_json::Value;
-use sqlx::{Row, SqliteConnection};
+use sqlx::Row;
 
 /// Nothing happens to a session that is deleted or gone: a late word does not bring a part of it back.
-pub(crate) async fn put(
-    connection: &mut SqliteConnection,
-    (session, kind, id): (&str, &str, &str),
-    doc: &Value,
-) -> Result<(), StoreError> {
-    sqlx::query(
+pub(crate) fn put(script: &mut Script, (session, kind, id): (&str, &str, &str), doc: &Value) {
+    let put = Statement::new(
         "INSERT INTO parts (session, kind, id, doc) SELECT $1, $2, $3, $4 \
          WHERE EXISTS (SELECT 1 FROM sessions WHERE id = $1 AND gone = 0) \
          ON CONFLICT (session, kind, id) DO UPDATE SET doc = excluded.doc",
-    )
-    .bind(session)
-    .bind(kind)
-    .bind(id)
-    .bind(doc.to_string())
-    .execute(connection)
-    .await?;
-    Ok(())
+    );
+    script.say(put.bind(session).bind(kind).bind(id).bind(doc.to_string()));
 }
 
-pub(crate) async fn drop_one(
-    connection: &mut SqliteConnection,
-    (session, kind, id): (&str, &str, &str),
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM parts WHERE session = $1 AND kind = $2 AND id = $3")
-        .bind(session)
-        .bind(kind)
-        .bind(id)
-        .execute(connection)
-        .await?;
-    Ok(())
+pub(crate) fn drop_one(script: &mut Script, (session, kind, id): (&str, &str, &str)) {
+    let drop = Statement::new("DELETE FROM parts WHERE session = $1 AND kind = $2 AND id = $3");
+    script.say(drop.bind(session).bind(kind).bind(id));
 }
 
 /// Of a session that is deleted.
-pub(crate) async fn drop_all(connection: &mut SqliteConnection, session: &str) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM parts WHERE session = $1").bind(session).execute(connection).await?;
-    Ok(())
+pub(crate) fn drop_all(script: &mut Script, session: &str) {
+    script.say(Statement::new("DELETE FROM parts WHERE session = $1").bind(session));
 }
 
 impl Store {

@@ -7,12 +7,12 @@ use crate::rows::{IdempotencyRow, SessionFilter, SessionRow, TokenRow};
 use crate::store::Store;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row};
-use workroom_types::{JournalEntry, SessionState, Timestamp};
+use workroom_types::{JournalEntry, Session, SessionState, Timestamp};
 
 impl Store {
     /// In whatever state it is, deleted too.
     pub async fn session(&self, id: &str) -> Result<Option<SessionRow>, StoreError> {
-        let row = sqlx::query("SELECT doc, place, waiting, created, id FROM sessions WHERE id = $1")
+        let row = sqlx::query("SELECT doc, place, waiting, id, deleted_at FROM sessions WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await?;
@@ -23,7 +23,7 @@ impl Store {
     /// whoever asks it takes the same time as nothing.
     pub async fn session_of(&self, id: &str, owner: Option<&str>) -> Result<Option<SessionRow>, StoreError> {
         let row = sqlx::query(
-            "SELECT doc, place, waiting, created, id FROM sessions WHERE id = $1 AND (owner = $2 OR $2 IS NULL)",
+            "SELECT doc, place, waiting, id, deleted_at FROM sessions WHERE id = $1 AND (owner = $2 OR $2 IS NULL)",
         )
         .bind(id)
         .bind(owner)
@@ -35,7 +35,7 @@ impl Store {
     /// The session that an owner calls by this key. Deleted ones have none.
     pub async fn session_by_key(&self, owner: &str, key: &str) -> Result<Option<SessionRow>, StoreError> {
         let row = sqlx::query(
-            "SELECT doc, place, waiting, created, id FROM sessions WHERE owner = $1 AND key = $2",
+            "SELECT doc, place, waiting, id, deleted_at FROM sessions WHERE owner = $1 AND key = $2",
         )
         .bind(owner)
         .bind(key)
@@ -46,7 +46,7 @@ impl Store {
 
     /// The session of this place. Deleted ones have none.
     pub async fn session_by_place(&self, place: &str) -> Result<Option<SessionRow>, StoreError> {
-        let row = sqlx::query("SELECT doc, place, waiting, created, id FROM sessions WHERE place = $1")
+        let row = sqlx::query("SELECT doc, place, waiting, id, deleted_at FROM sessions WHERE place = $1")
             .bind(place)
             .fetch_optional(&self.readers)
             .await?;
@@ -249,10 +249,13 @@ fn corrupt(what: String) -> StoreError {
 
 fn session_row(row: &SqliteRow) -> Result<SessionRow, StoreError> {
     let doc: &str = row.try_get(0)?;
-    let session = serde_json::from_str(doc).map_err(|error| {
-        let id: String = row.try_get(4).unwrap_or_default();
+    let mut session: Session = serde_json::from_str(doc).map_err(|error| {
+        let id: String = row.try_get(3).unwrap_or_default();
         corrupt(format!("session {id} cannot be read: {error}"))
     })?;
+    if let Some(at) = row.try_get(4)? {
+        session = Session { state: SessionState::Deleted, key: None, last_active: Timestamp(at), ..session };
+    }
     let waiting: i64 = row.try_get(2)?;
     Ok(SessionRow { session, place: row.try_get(1)?, waiting: waiting != 0 })
 }

@@ -311,6 +311,8 @@ impl Scribe {
                 self.tally.commits.fetch_add(1, Ordering::Relaxed);
                 Ok(outcomes)
             }
+            // Of one that looks there is no such thing.
+            Trouble::Contested => return,
             Trouble::Unfit(error) | Trouble::Storage(error) => {
                 self.tally.failures.fetch_add(1, Ordering::Relaxed);
                 Err(error)
@@ -347,7 +349,9 @@ impl Scribe {
                                 return self.pause(desk, trouble).await;
                             }
                             Err(Trouble::Unfit(error)) => self.drop_note(&error.to_string()),
-                            Err(Trouble::Exists(_)) => self.drop_note("the session is there already"),
+                            Err(Trouble::Exists(_) | Trouble::Contested) => {
+                                self.drop_note("the session is there already")
+                            }
                         }
                     }
                 }

@@ -1,9 +1,10 @@
 //! Sealed secrets: by scope, holder and name. What is in them only the engine knows.
 
 use crate::error::StoreError;
+use crate::script::{Script, Statement};
 use crate::store::Store;
+use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteConnection};
 use workroom_types::Timestamp;
 
 /// The scope whose secrets go with their session.
@@ -27,51 +28,33 @@ pub struct SecretRow {
 }
 
 /// Replaces what has its place. One of a session that is deleted or gone is not put: a late word brings nothing back.
-pub(crate) async fn put(connection: &mut SqliteConnection, row: &SecretRow) -> Result<(), StoreError> {
-    sqlx::query(
+pub(crate) fn put(script: &mut Script, row: &SecretRow) {
+    let put = Statement::new(
         "INSERT INTO secrets (scope, holder, name, version, created, key_id, sealed) \
          SELECT $1, $2, $3, $4, $5, $6, $7 \
          WHERE $1 <> 'session' OR EXISTS (SELECT 1 FROM sessions WHERE id = $2 AND gone = 0) \
          ON CONFLICT (scope, holder, name) DO UPDATE SET version = excluded.version, \
          created = excluded.created, key_id = excluded.key_id, sealed = excluded.sealed",
-    )
-    .bind(row.scope.as_str())
-    .bind(row.holder.as_str())
-    .bind(row.name.as_str())
-    .bind(row.version as i64)
-    .bind(row.created.0)
-    .bind(row.key.as_str())
-    .bind(row.sealed.as_deref())
-    .execute(connection)
-    .await?;
-    Ok(())
+    );
+    let put = put.bind(row.scope.as_str()).bind(row.holder.as_str()).bind(row.name.as_str());
+    let put = put.bind(row.version as i64).bind(row.created.0).bind(row.key.as_str());
+    script.say(put.bind(row.sealed.as_deref()));
 }
 
 /// Puts the same value under another key. Nothing happens if it has another version by now.
-pub(crate) async fn seal_again(connection: &mut SqliteConnection, row: &SecretRow) -> Result<(), StoreError> {
-    sqlx::query(
+pub(crate) fn seal_again(script: &mut Script, row: &SecretRow) {
+    let seal = Statement::new(
         "UPDATE secrets SET key_id = $5, sealed = $6 \
          WHERE scope = $1 AND holder = $2 AND name = $3 AND version = $4 AND sealed IS NOT NULL",
-    )
-    .bind(row.scope.as_str())
-    .bind(row.holder.as_str())
-    .bind(row.name.as_str())
-    .bind(row.version as i64)
-    .bind(row.key.as_str())
-    .bind(row.sealed.as_deref())
-    .execute(connection)
-    .await?;
-    Ok(())
+    );
+    let seal = seal.bind(row.scope.as_str()).bind(row.holder.as_str()).bind(row.name.as_str());
+    script.say(seal.bind(row.version as i64).bind(row.key.as_str()).bind(row.sealed.as_deref()));
 }
 
 /// Of a session that is deleted.
-pub(crate) async fn drop_all(connection: &mut SqliteConnection, session: &str) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM secrets WHERE scope = $1 AND holder = $2")
-        .bind(OF_SESSION)
-        .bind(session)
-        .execute(connection)
-        .await?;
-    Ok(())
+pub(crate) fn drop_all(script: &mut Script, session: &str) {
+    let drop = Statement::new("DELETE FROM secrets WHERE scope = $1 AND holder = $2");
+    script.say(drop.bind(OF_SESSION).bind(session));
 }
 
 fn read(row: &SqliteRow) -> Result<SecretRow, sqlx::Error> {

@@ -18,13 +18,37 @@ pub(crate) fn listen() -> Heard {
 /// and sqlx's own books about migrations, which it keeps in the words of each database.
 pub(crate) fn take(heard: &Heard) -> Vec<String> {
     let mut statements: Vec<String> = Vec::new();
-    for statement in std::mem::take(&mut *heard.lock().expect("statements")) {
+    for statement in
+        std::mem::take(&mut *heard.lock().expect("statements")).iter().flat_map(|said| one_by_one(said))
+    {
         let is_of_sqlite = statement.starts_with("PRAGMA") || statement.contains("_sqlx_migrations");
         if !is_of_sqlite && !statements.contains(&statement) {
             statements.push(statement);
         }
     }
     statements
+}
+
+/// What is said to SQLite in one go, each for itself: its holes are counted from 1 then.
+fn one_by_one(said: &str) -> Vec<String> {
+    let numbers = |text: &str| -> Vec<usize> {
+        let after = text.split('$').skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+        after.filter_map(|number| number?.parse().ok()).collect()
+    };
+    let renumbered = |text: &str| {
+        let before = numbers(text).into_iter().min().map_or(0, |least| least - 1);
+        let mut parts = text.split('$');
+        let mut one = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (number, rest) =
+                part.split_at(part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len()));
+            let number =
+                number.parse::<usize>().map_or_else(|_| number.to_owned(), |it| (it - before).to_string());
+            one.push_str(&format!("${number}{rest}"));
+        }
+        one
+    };
+    said.split(";\n").map(renumbered).collect()
 }
 
 struct Listener(Heard);
