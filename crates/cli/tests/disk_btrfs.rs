@@ -81,6 +81,16 @@ impl Pool {
         shown.into_iter().filter(|line| line.starts_with("0/") && !line.starts_with("0/5 ")).collect()
     }
 
+    /// What `workroom doctor` says of sessions' disks there.
+    fn doctor(&self, user: &User) -> String {
+        let mut command = user.command(user.program());
+        let output = command.args(["doctor", "--json", "--state"]).arg(self.place.join("state")).output();
+        let told: Value = serde_json::from_slice(&output.expect("a doctor").stdout).expect("JSON");
+        let facts = told["machine"].as_array().expect("facts");
+        let fact = facts.iter().find(|fact| fact["name"] == "quota").expect("a word on quotas");
+        fact["value"].as_str().expect("words").to_owned()
+    }
+
     fn path(&self) -> String {
         self.place.display().to_string()
     }
@@ -288,6 +298,8 @@ fn a_session_in_a_subvolume_has_a_past_and_relatives_without_files_that_look_ali
 fn what_a_subvolume_cannot_do_an_image_does() {
     as_root(async |user| {
         let Some(pool) = Pool::new(user, Quotas::Simple) else { return };
+        let told = pool.doctor(user);
+        assert!(told.contains("btrfs subvolume"), "{told}");
         let server = pool.server(user);
         let session = limited(&server, json!({ "disk": 16 * MIB, "inodes": 200 })).await;
         assert_eq!(limited_by(&session).await, IMAGE);
@@ -316,6 +328,8 @@ fn what_a_subvolume_cannot_do_an_image_does() {
 fn without_quotas_a_layer_on_btrfs_is_an_image() {
     as_root(async |user| {
         let Some(pool) = Pool::new(user, Quotas::Off) else { return };
+        let told = pool.doctor(user);
+        assert!(told.contains("ext4 image") && told.contains("btrfs quota enable"), "{told}");
         let server = pool.server(user);
         let session = limited(&server, json!({ "disk": 16 * MIB, "require": ["disk"] })).await;
         assert_eq!(limited_by(&session).await, IMAGE);
