@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: run build test lint bench soak attack browser postgres
+.PHONY: run build test lint bench soak attack browser postgres btrfs
 
 run: ## A command in a room
 	$(CARGO) run --release -- run -- sh -c 'id; ls /; echo hello'
@@ -41,6 +41,9 @@ bench: ## Side by side with the kernel's floor and with bwrap
 
 postgres: ## What the test of the store's SQL on PostgreSQL needs: the programs, on Debian and its kin; no service has to run
 	apt-get install -y --no-install-recommends postgresql
+
+btrfs: ## What the tests of sessions on btrfs need; `make test` does without where there is none, and says so
+	apt-get install -y --no-install-recommends btrfs-progs
 
 attack: ## Every hostile program we have, in rooms on this machine
 	$(CARGO) run --release -- doctor --attack

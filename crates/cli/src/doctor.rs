@@ -3,6 +3,7 @@
 use crate::result::enforced_json;
 use crate::table::Table;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use workroom_room::{Fact, Spawner, facts};
 use workroom_types::{Enforced, Layer, LayerState, Lifetime, Limits, Network, RoomError, RoomSpec, RoomUser};
@@ -13,6 +14,10 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Where the server has its state, to see how sessions' disks are limited there [default: $WORKROOM_STATE, else the
+    /// user's state directory]
+    #[arg(long, value_name = "DIR", conflicts_with = "attack")]
+    state: Option<PathBuf>,
     /// Attack rooms on this machine with every hostile program we have; exit status 1 if any wall falls
     #[arg(long)]
     attack: bool,
@@ -40,7 +45,9 @@ pub(crate) fn run(options: Options) -> ExitCode {
             json: options.json,
         });
     }
-    let facts = facts();
+    let state = options.state.map_or_else(workroom_client::state_dir, Ok);
+    // Without any there is nothing to say of its file system but what is true of every place.
+    let facts = facts(&state.unwrap_or_else(|_| "/".into()));
     let room = try_room();
     if options.json {
         print_json(&facts, &room);

@@ -37,6 +37,28 @@ impl Drop for Hold {
     }
 }
 
+/// Keeps layers from being thrown away, and throws away those that nobody else needs in the end: copies that were made
+/// for this alone.
+pub(crate) struct Loan(Option<Hold>);
+
+impl From<Hold> for Loan {
+    fn from(hold: Hold) -> Loan {
+        Loan(Some(hold))
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let Some(hold) = self.0.take() else { return };
+        let (shared, layers) = (hold.shared.clone(), hold.layers.clone());
+        drop(hold);
+        // Where nothing runs any more the server is about to end; the next look for garbage finds them.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { shared.discard_unused(layers).await });
+        }
+    }
+}
+
 impl Held {
     fn contains(&self, layer: &str) -> bool {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(layer)

@@ -1,6 +1,6 @@
 //! A session's live room, from the engine's side: made or found again, talked to, ended.
 
-use crate::disk::DiskLimit;
+use crate::disk::{Beneath, DiskLimit};
 use crate::shared::Shared;
 use crate::state_dir::make_dir;
 use rustix::process::Signal;
@@ -69,7 +69,7 @@ impl Room {
         spec: RoomSpec,
     ) -> Result<(Room, Enforced), Problem> {
         let (for_files, place, id) = (shared.clone(), dir.to_owned(), spec.id.clone());
-        let limit = DiskLimit::of_room(&spec);
+        let limit = DiskLimit::of_room(&spec).map(|limit| (limit, Beneath::of(&spec.lowers)));
         let layer = spec.layer.as_deref().and_then(Path::file_name).unwrap_or_default().to_owned();
         let layer_dir = shared.state.layers().join(&layer);
         // Not here: making a directory may wait for the disk, and everybody else with it.
@@ -82,8 +82,8 @@ impl Room {
         match tokio::time::timeout(PATIENCE, room.ready()).await {
             Ok(Ok(enforced)) => {
                 // One that was full had a little more while it was mounted.
-                if limit.is_some() {
-                    shared.disks.change(&layer_dir, limit);
+                if let Some((limit, _)) = limit {
+                    shared.disks.change(&layer_dir, Some(limit));
                 }
                 Ok((room, enforced))
             }
@@ -251,7 +251,7 @@ fn prepare(
     shared: &Shared,
     dir: &Path,
     id: &str,
-    (layer, limit): (&OsStr, Option<DiskLimit>),
+    (layer, limit): (&OsStr, Option<(DiskLimit, Beneath)>),
 ) -> Result<OwnedFd, Problem> {
     let no_place = |error: io::Error| {
         Problem::new(
@@ -262,8 +262,12 @@ fn prepare(
     };
     let name = layer.to_str().unwrap_or_default();
     match limit {
-        Some(limit) => shared.disks.make_layer(&shared.state, name, limit),
-        None => shared.state.layer(name, shared.machine.is_root),
+        Some((limit, beneath)) => shared.disks.make_layer(&shared.state, name, limit, beneath),
+        None => {
+            // One that a policy of before has limited, and that can do without.
+            shared.disks.forget(&shared.layer_dir(name));
+            shared.state.layer(name, shared.machine.is_root)
+        }
     }
     .map_err(no_place)?;
     make_dir(dir).map_err(setup)?;

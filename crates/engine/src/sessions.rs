@@ -1,6 +1,7 @@
 //! Making, finding and listing sessions: what happens before a session's owner is asked.
 
 use crate::actor::{Ask, Beginning, Handle, room_spec, spawn};
+use crate::disk::Beneath;
 use crate::idempotency::intent;
 use crate::policy;
 use crate::room::Room;
@@ -16,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use workroom_store::{Change, InPool, Outcome, SessionFilter, SessionRow};
 use workroom_types::{
-    Caller, Capabilities, Counters, CreateSession, Enforced, LayerState, ListSessions, Problem, ProblemCode,
-    ResolveMode, ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
+    Caller, Capabilities, Counters, CreateSession, Enforced, ListSessions, Problem, ProblemCode, ResolveMode,
+    ResolveSession, Resolved, Scope, Session, SessionPage, SessionState, Timestamp,
 };
 
 /// Held by whoever makes a session under a key, until the session is recorded.
@@ -514,7 +515,8 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
     let id = format!("{}-0", row.session.id);
     let layer = shared.layer_dir(&row.session.id);
     let policy = policy::effective(shared, &row.session);
-    let spec = room_spec(id, &policy, (layer, Vec::new()), shared.disk_state(&policy), &shared.config.mounts);
+    let disk = shared.disk_state(&policy, &layer, Beneath::Nothing);
+    let spec = room_spec(id, &policy, (layer, Vec::new()), disk, &shared.config.mounts);
     let made = match spec {
         Ok(spec) => Room::create(shared, spec).await,
         Err(problem) => Err(problem),
@@ -530,9 +532,7 @@ pub(crate) async fn find_capabilities(shared: &Arc<Shared>) -> Result<Capabiliti
                 enforced,
                 tree_kill: "label".into(),
                 freezer: if by_group { "cgroup" } else { "signals" }.into(),
-                session_disk: match shared.disks.state(&shared.state, shared.machine.is_root) {
-                    LayerState::Enforced(by) | LayerState::Partial(by) | LayerState::Missing(by) => by,
-                },
+                session_disk: shared.disks.described(),
             })
         }
         Err(problem) => Err(problem),

@@ -92,6 +92,7 @@ impl Shared {
     ) -> Shared {
         let redactors = Redactors::of_log();
         let store = Records::new(store, redactors.clone());
+        let machine = Machine::find();
         let key_file = state.root().join("master.key");
         Shared {
             admission: Admission::new(config.quotas),
@@ -100,6 +101,8 @@ impl Shared {
             networks: Networks::new(store.clone(), config.network.clone(), config.listeners.clone()),
             safe: Safe::new(config.master_key.clone().unwrap_or(KeySource::File(key_file))),
             config,
+            disks: Disks::new(&state, machine.is_root),
+            machine,
             state,
             store,
             redactors,
@@ -109,9 +112,7 @@ impl Shared {
             clock: Clock::new(),
             inflight: Inflight::default(),
             held: Held::default(),
-            disks: Disks::default(),
             usage: UsageBook::default(),
-            machine: Machine::find(),
             shells: Shells::default(),
             models: Arc::default(),
             host_directories: Default::default(),

@@ -11,6 +11,7 @@
 //!    recordings/SESSION/ID.cast  what its processes showed, with times
 //!    rooms/SESSION-N/ guest.sock: the way to a live room; layer: the name of the one that it writes to
 //!    trash/          what is being deleted
+//!    trial/          there while it is found out what the file system can do
 //! ```
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat, renameat};
@@ -95,6 +96,11 @@ impl StateDir {
 
     pub(crate) fn trash(&self) -> PathBuf {
         self.root.join("trash")
+    }
+
+    /// Not in the trash, where it would be deleted.
+    pub(crate) fn trial(&self) -> PathBuf {
+        self.root.join("trial")
     }
 
     /// A layer, made if it is not there yet. `of_rooms`: its files get ids that are rooms' own, which

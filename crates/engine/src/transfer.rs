@@ -5,7 +5,7 @@
 
 use crate::files::contents::Source;
 use crate::idempotency::intent;
-use crate::layers::Hold;
+use crate::layers::Loan;
 use crate::past::at_a_moment;
 use crate::pipes::{Inflow, Outflow};
 use crate::state_dir::make_dir;
@@ -49,7 +49,7 @@ struct Word {
 pub struct SessionExport {
     pieces: Outflow,
     worker: Option<Worker>,
-    _hold: Hold,
+    _loan: Loan,
 }
 
 impl SessionExport {
@@ -103,7 +103,7 @@ impl Engine {
         let named = layers.into_iter().map(|layer| (layer.clone(), shared.layer_dir(&layer))).collect();
         let task = LayerTask::Export { layers: named };
         let worker = Worker::start(&shared.spawners, task, vec![memory.into(), writer]).await?;
-        Ok(SessionExport { pieces, worker: Some(worker), _hold: hold })
+        Ok(SessionExport { pieces, worker: Some(worker), _loan: hold.into() })
     }
 
     async fn whole_journal(&self, id: &str) -> Result<Vec<JournalEntry>, Problem> {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use workroom_types::{
-    Caller, Gauge, LimitHits, ListUsage, Policy, Problem, SessionUsage, Timestamp, UsageLimits, UsageList,
-    UsagePeak, UsagePoint, UsageQuery, UsageRow, UsageSort,
+    Caller, DiskGauge, Gauge, LimitHits, ListUsage, Policy, Problem, SessionUsage, Timestamp, UsageLimits,
+    UsageList, UsagePeak, UsagePoint, UsageQuery, UsageRow, UsageSort,
 };
 
 /// The kind of the part that a session's sums are recorded as.
@@ -107,6 +107,7 @@ impl Meter {
                 .map(|disk| disk.bytes.saturating_sub(disk.bytes_free))
                 .or(before_disk.map(|(disk, _)| disk)),
             inodes: disk
+                .filter(DiskGauge::counts_files)
                 .map(|disk| disk.inodes.saturating_sub(disk.inodes_free))
                 .or(before_disk.map(|(_, inodes)| inodes)),
             output: self.sums.output + running_output,
@@ -263,6 +264,9 @@ fn unknown(last: Option<&(Gauge, UsagePoint)>) -> BTreeMap<String, String> {
     }
     if gauge.pids_denied.is_none() {
         say("hits.pids", "no cgroup limits processes here, and so none tells of a denial");
+    }
+    if gauge.disk.is_some_and(|disk| !disk.counts_files()) {
+        say("inodes", "btrfs counts the bytes of a subvolume, and not its files");
     }
     if gauge.disk.is_none() {
         say(

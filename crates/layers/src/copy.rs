@@ -116,9 +116,13 @@ impl Copier {
         let node = Node::of(&rustix::fs::fstat(&source)?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = openat(to, name, flags, Mode::RUSR | Mode::WUSR)?;
-        let shared = self.clones && node.size > 0 && self.share_blocks(&source, &target)?;
+        // Blocks that a subvolume has written count against its limit for as long as anything refers to them. What it
+        // deletes must be its own.
+        let is_within = node.dev == rustix::fs::fstat(&target)?.st_dev;
+        let shared = is_within && self.clones && node.size > 0 && self.share_blocks(&source, &target)?;
         if !shared {
-            copy_content(source.as_fd(), target.as_fd(), node.size)?;
+            let way = if is_within { copy_range } else { copy_through_memory };
+            copy_content((source.as_fd(), target.as_fd()), node.size, way)?;
         }
         self.attributes_and_rest(&node, source.as_fd(), target.as_fd())?;
         Ok(target)
@@ -163,10 +167,14 @@ pub(crate) fn times(node: &Node) -> Timestamps {
 }
 
 /// Copies the parts that hold data; the rest is a hole in the copy too.
-fn copy_content(from: BorrowedFd<'_>, to: BorrowedFd<'_>, size: u64) -> io::Result<()> {
+fn copy_content(
+    (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
+    size: u64,
+    copy: fn(BorrowedFd<'_>, BorrowedFd<'_>, u64, u64) -> io::Result<()>,
+) -> io::Result<()> {
     let mut at = 0;
     while let Some((start, end)) = next_data(from, at, size)? {
-        copy_range(from, to, start, end)?;
+        copy(from, to, start, end)?;
         at = end;
     }
     // A hole at the end, or a file that was cut short meanwhile.

@@ -1,5 +1,7 @@
 //! What this machine offers to rooms, found by looking and by trying.
 
+mod disk;
+
 use crate::cgroup::{self, hierarchies};
 use crate::identity::Privilege;
 use serde::Serialize;
@@ -16,12 +18,13 @@ pub struct Fact {
     pub advice: &'static str,
 }
 
-/// Looks at everything, and tries whether groups can be made by making one and removing it.
-pub fn facts() -> Vec<Fact> {
+/// Looks at everything, and tries whether groups can be made by making one and removing it. `state`: where a server has
+/// its state, or will have it.
+pub fn facts(state: &Path) -> Vec<Fact> {
     let mut facts =
         vec![kernel(), privilege(), user_namespaces(), overlay(), idmapped_mounts(), landlock(), seccomp()];
     facts.extend(cgroups());
-    facts.extend([tun(), reflink(), quota(), kvm(), runsc()]);
+    facts.extend([tun(), reflink(), disk::quota(state), kvm(), runsc()]);
     facts
 }
 
@@ -136,12 +139,6 @@ fn reflink() -> Fact {
         BTRFS | XFS => fact("reflink", "likely (btrfs or xfs under /var/tmp)", true, ""),
         _ => fact("reflink", "no (copies are copies)", true, ""),
     }
-}
-
-fn quota() -> Fact {
-    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let btrfs = known.lines().any(|line| line.trim() == "btrfs");
-    fact("quota", if btrfs { "by tmpfs size; btrfs pools possible" } else { "by tmpfs size" }, true, "")
 }
 
 fn kvm() -> Fact {

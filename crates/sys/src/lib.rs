@@ -1,6 +1,7 @@
 //! The only `unsafe` of the workspace: a safe face for each kernel call that the standard library and
 //! rustix do not offer. One file per subject; every block says why it holds.
 
+pub mod btrfs;
 pub mod clone;
 pub mod exec;
 pub mod lock;

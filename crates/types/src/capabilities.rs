@@ -17,8 +17,8 @@ pub struct Capabilities {
     pub tree_kill: String,
     /// How a session is paused: `cgroup` or `signals`.
     pub freezer: String,
-    /// How a session's disk is limited if its policy asks for it: `project quota`, `ext4 image of the layer's own`, or
-    /// `advisory` and why.
+    /// How a new session's disk is limited if its policy asks for it: `project quota`, `quota of a btrfs subvolume`,
+    /// `ext4 image of the layer's own`, or `advisory` and why.
     #[serde(default)]
     pub session_disk: String,
 }

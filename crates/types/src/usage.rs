@@ -30,8 +30,15 @@ pub struct Gauge {
 pub struct DiskGauge {
     pub bytes: u64,
     pub bytes_free: u64,
+    /// 0 where files are not counted.
     pub inodes: u64,
     pub inodes_free: u64,
+}
+
+impl DiskGauge {
+    pub fn counts_files(&self) -> bool {
+        self.inodes != 0
+    }
 }
 
 /// What was used at one moment. A figure that is not there is not known; `unknown` says why.

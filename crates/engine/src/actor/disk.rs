@@ -1,7 +1,7 @@
 //! The layer that a session's next room writes to, and its limit.
 
 use super::Actor;
-use crate::disk::DiskLimit;
+use crate::disk::{Beneath, DiskLimit};
 use crate::{policy, storage};
 use workroom_store::{Change, SessionStack};
 use workroom_types::Problem;
@@ -14,21 +14,28 @@ impl Actor {
         let shared = self.shared.clone();
         let policy = policy::effective(&shared, &self.row.session);
         let limit = DiskLimit::of_layer(&policy);
-        // Before it is asked whether something fits: this finds out what there is.
-        if limit.is_some() {
-            shared.disk_state(&policy);
-        }
-        if shared.disks.fits(&shared.layer_dir(&stack.top), limit) {
+        let beneath = Beneath::of(&stack.frozen);
+        if shared.disks.fits(&shared.layer_dir(&stack.top), limit, beneath) {
             return Ok(stack);
         }
         let new = shared.new_layer()?;
         let mut frozen = stack.frozen.clone();
-        frozen.push(stack.top.clone());
-        let (frozen, _squashed) = self.shallow(frozen).await?;
+        let before = stack.top.clone();
+        frozen.push(before.clone());
+        let (frozen, _squashed) = self.freezable(frozen).await?;
         let next = SessionStack { frozen, top: new.layers[0].clone(), ..stack };
         let put = Change::PutStack { session: self.row.session.id.clone(), stack: next.clone() };
         shared.store.commit(vec![put]).await.map_err(storage)?;
         self.stack = Some(next.clone());
+        self.discard_replaced(before);
         Ok(next)
+    }
+
+    /// A server that was killed while the room was built had not taken back what it took to mount a layer that is full.
+    pub(super) async fn hold_to_limit(&mut self) {
+        let Some(limit) = self.row.session.room_policy.as_deref().and_then(DiskLimit::of) else { return };
+        if let Ok(stack) = self.stack().await {
+            self.shared.disks.change(&self.shared.layer_dir(&stack.top), Some(limit));
+        }
     }
 }

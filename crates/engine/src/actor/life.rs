@@ -92,6 +92,7 @@ impl Actor {
                 self.shared.metrics.rooms_adopted.fetch_add(1, Relaxed);
                 self.place = Some(self.shared.admission.enter_anyway(&self.row.session.owner));
                 self.row.session.enforced = self.enforced_in(adopted.enforced);
+                self.hold_to_limit().await;
                 self.look_on();
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
@@ -333,7 +334,7 @@ pub(crate) fn room_spec(
         pids: policy.pids,
         open_files: policy.open_files.unwrap_or(standard.open_files),
         disk: on_disk.map_or(standard.disk, |limit| limit.bytes),
-        inodes: on_disk.map_or(standard.inodes, |limit| limit.inodes),
+        inodes: on_disk.and_then(|limit| limit.inodes).unwrap_or(standard.inodes),
         shm: policy.shm.unwrap_or(standard.shm),
     };
     let mounts =

@@ -34,9 +34,9 @@ impl Actor {
         }
         if (held.disk, held.inodes) != (wanted.disk, wanted.inodes)
             && let Ok(stack) = self.stack().await
-            && self.shared.disks.change(&self.shared.layer_dir(&stack.top), DiskLimit::of(wanted))
+            && let Some(state) =
+                self.shared.disks.change(&self.shared.layer_dir(&stack.top), DiskLimit::of(wanted))
         {
-            let state = DiskLimit::state_of_changed(DiskLimit::of(wanted));
             self.row.session.enforced.set(Layer::Disk, state);
             (held.disk, held.inodes) = (wanted.disk, wanted.inodes);
         }

@@ -12,6 +12,7 @@
 //! a server that comes after this one takes up the room that belongs to the record, and no other.
 
 use super::{Actor, Reply, room_spec};
+use crate::disk::{Beneath, is_subvolume};
 use crate::layers::Hold;
 use crate::policy;
 use crate::room::Room;
@@ -68,7 +69,8 @@ impl Actor {
         let layer = shared.layer_dir(&stack.top);
         let id = format!("{}-{number}", self.row.session.id);
         let lowers = shared.layer_dirs(&stack.frozen);
-        room_spec(id, &policy, (layer, lowers), shared.disk_state(&policy), &shared.config.mounts)
+        let disk = shared.disk_state(&policy, &layer, Beneath::of(&lowers));
+        room_spec(id, &policy, (layer, lowers), disk, &shared.config.mounts)
     }
 
     /// Records that the session stands on another stack, and replaces its room by one on it. When this fails, all is as
@@ -208,15 +210,24 @@ impl Actor {
         if let Some(copying) = copying.filter(|copying| copying.top == stack.top) {
             return self.finish_copy(stack, copying).await.map(Frozen::Done);
         }
-        if !self.is_quiet().await? {
+        // The session goes on in a subvolume that it has; what is put upon layers is none.
+        if is_subvolume(&top) || !self.is_quiet().await? {
             return Ok(Frozen::CopyFirst { top: stack.top });
         }
+        self.pushed(stack).await.map(Frozen::Done)
+    }
+
+    /// The same of a session in which nothing runs: it is to stand on what it was, with a new layer upon it.
+    async fn pushed(&mut self, stack: SessionStack) -> Result<Moment, Problem> {
         let new = self.shared.new_layer()?;
-        let (mut layers, squashed) = self.shallow(stack.frozen.clone()).await?;
+        let (mut layers, mut squashed) = self.shallow(stack.frozen.clone()).await?;
         layers.push(stack.top.clone());
+        if squashed.is_none() {
+            (layers, squashed) = self.freezable(layers).await?;
+        }
         let next = SessionStack { frozen: layers.clone(), top: new.layers[0].clone(), ..stack };
         let new = [Some(new), squashed].into_iter().flatten().collect();
-        Ok(Frozen::Done(Moment { layers, next: Some(next), pause_ms: 0.0, _new: new }))
+        Ok(Moment { layers, next: Some(next), pause_ms: 0.0, _new: new })
     }
 
     async fn finish_copy(&mut self, stack: SessionStack, copying: Copying) -> Result<Moment, Problem> {
@@ -430,12 +441,17 @@ impl Actor {
                 "seed a session right after it was made",
             ));
         }
-        let Frozen::Done(mut moment) = self.moment(None).await? else {
-            return Err(Problem::new(
-                ProblemCode::Busy,
-                "processes run in the session",
-                "wait for them, or seed a session right after it was made",
-            ));
+        let mut moment = match self.moment(None).await? {
+            Frozen::Done(moment) => moment,
+            // A subvolume. Few files are in it yet.
+            Frozen::CopyFirst { .. } if self.is_quiet().await? => self.pushed(stack.clone()).await?,
+            Frozen::CopyFirst { .. } => {
+                return Err(Problem::new(
+                    ProblemCode::Busy,
+                    "processes run in the session",
+                    "wait for them, or seed a session right after it was made",
+                ));
+            }
         };
         let layers = moment.layers.clone();
         let changes = vec![self.entry("session.seeded", actor, json!({}))];
@@ -444,6 +460,7 @@ impl Actor {
             stack.baseline_digest = None;
         })
         .await?;
+        self.discard_replaced(stack.top);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct ForkCost {
 pub(crate) struct Kept {
     pub(crate) stack: SessionStack,
     pub(crate) layers: Vec<String>,
-    pub(crate) _hold: crate::layers::Hold,
+    pub(crate) _loan: crate::layers::Loan,
 }
 
 /// What to merge: layers of the moment of parting and of the other side.
@@ -117,7 +117,7 @@ impl Actor {
         let hold = self.shared.hold(moment.layers.clone());
         self.settle(&mut moment, Vec::new(), |_| {}).await?;
         let stack = self.stack().await?;
-        Ok(Frozen::Done(Kept { stack, layers: moment.layers.clone(), _hold: hold }))
+        Ok(Frozen::Done(Kept { stack, layers: moment.layers.clone(), _loan: hold.into() }))
     }
 
     /// First what would happen, with everything as it is; then, if nothing is in the way, without a room; then a room
@@ -127,18 +127,17 @@ impl Actor {
         let stack = self.stack().await?;
         let MergePlan { base, theirs, request, intent } = plan;
         let into = self.shared.new_layer()?;
-        let ours = self.shared.layers_now(&stack);
-        let task = |dry_run: bool| LayerTask::Merge {
-            base: self.shared.layer_dirs(&base),
-            ours: self.shared.layer_dirs(&ours),
-            theirs: self.shared.layer_dirs(&theirs),
-            into: self.shared.layer_dir(&into.layers[0]),
+        let (shared, ours) = (self.shared.clone(), self.shared.layers_now(&stack));
+        let task = |ours: &[String], dry_run: bool| LayerTask::Merge {
+            base: shared.layer_dirs(&base),
+            ours: shared.layer_dirs(ours),
+            theirs: shared.layer_dirs(&theirs),
+            into: shared.layer_dir(&into.layers[0]),
             dry_run,
             choices: request.choices.clone(),
             prefer: request.prefer,
         };
-        let (rehearsal, performance) = (task(true), task(false));
-        let rehearsed = self.merged(rehearsal).await?;
+        let rehearsed = self.merged(task(&ours, true)).await?;
         if request.dry_run {
             return Ok(rehearsed);
         }
@@ -156,10 +155,17 @@ impl Actor {
         let place = self.place.take();
         self.end_room("another session was merged into this one").await;
         self.place = place;
-        let merged = self.merged(performance).await;
-        let done = match merged {
+        let (ours, held) = match self.freezable(ours).await {
+            Ok(frozen) => frozen,
+            Err(problem) => {
+                self.come_back(was_live, actor).await;
+                return Err(problem);
+            }
+        };
+        let done = match self.merged(task(&ours, false)).await {
             Ok(merged) if merged.conflicts.is_empty() && merged.applied => {
-                let next = SessionStack { frozen: ours, top: into.layers[0].clone(), ..stack.clone() };
+                let next =
+                    SessionStack { frozen: ours.clone(), top: into.layers[0].clone(), ..stack.clone() };
                 let paths: Vec<&str> =
                     merged.changes.iter().take(100).map(|change| change.path.as_str()).collect();
                 let body = json!({ "from": request.from, "changes": merged.changes.len(), "paths": paths });
@@ -173,6 +179,11 @@ impl Actor {
         };
         if done.is_err() {
             self.shared.discard_layer(&into.layers[0]);
+        }
+        // Either the layer that was copied is not needed any more, or its copy is not.
+        if held.is_some() {
+            drop(held);
+            ours.into_iter().chain([stack.top]).for_each(|layer| self.discard_replaced(layer));
         }
         self.come_back(was_live, actor).await;
         done

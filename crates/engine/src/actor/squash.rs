@@ -1,6 +1,7 @@
 //! Stacks that have grown deep are made shallow again: looking a file up costs by the layers.
 
 use super::{Actor, Ask};
+use crate::disk::is_subvolume;
 use crate::layers::Hold;
 use crate::shared::Shared;
 use crate::storage;
@@ -52,6 +53,24 @@ impl Actor {
         }
         let squashed = squash(&self.shared, Vec::new(), layers).await?;
         Ok((squashed.into.layers.clone(), Some(squashed.into)))
+    }
+
+    /// The same of layers that are about to be frozen: one that cannot be, as it is, is not among them any more.
+    pub(super) async fn freezable(
+        &self,
+        layers: Vec<String>,
+    ) -> Result<(Vec<String>, Option<Hold>), Problem> {
+        if !layers.iter().any(|layer| is_subvolume(&self.shared.layer_dir(layer))) {
+            return self.shallow(layers).await;
+        }
+        let squashed = squash(&self.shared, Vec::new(), layers).await?;
+        Ok((squashed.into.layers.clone(), Some(squashed.into)))
+    }
+
+    /// Throws a layer away that another has taken the place of, unless somebody needs it.
+    pub(super) fn discard_replaced(&self, layer: String) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move { shared.discard_unused([layer]).await });
     }
 
     /// Begins to put layers together if there are many, while the session goes on.

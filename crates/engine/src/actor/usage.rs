@@ -126,11 +126,14 @@ impl Actor {
     pub(super) async fn look(&mut self) {
         self.looks.next = None;
         let Ok((Answer::Gauge(mut gauge), _)) = self.ask(Question::Gauge).await else { return };
-        if gauge.disk.is_some()
+        if let Some(told) = gauge.disk
             && let Ok(stack) = self.stack().await
         {
             let limit = DiskLimit::of(&policy::effective(&self.shared, &self.row.session));
-            gauge.disk = self.shared.disks.gauge(&self.shared.layer_dir(&stack.top), limit).or(gauge.disk);
+            if limit.is_some() {
+                self.see_disk(&stack.top);
+            }
+            gauge.disk = self.shared.disks.gauge(&self.shared.layer_dir(&stack.top), limit, told);
         }
         let running = self.table.written();
         let meter = self.meter().await;
@@ -153,6 +156,16 @@ impl Actor {
         self.looks.pause = pause.clamp(OFTEN, SELDOM);
         // Something that was asked meanwhile may have said earlier.
         self.looks.next.get_or_insert(Instant::now() + self.looks.pause);
+    }
+
+    /// What is told of the disk's limit is what is so now.
+    fn see_disk(&mut self, top: &str) {
+        let Some(state) = self.shared.disks.state_now(&self.shared.layer_dir(top)) else { return };
+        if self.row.session.enforced.get(Layer::Disk) != Some(&state) {
+            tracing::warn!(session = %self.row.session.id, ?state, "the limit of its disk is another thing now");
+            self.row.session.enforced.set(Layer::Disk, state);
+            self.publish();
+        }
     }
 
     /// Bytes that the session has received and sent over the network.
@@ -186,7 +199,8 @@ impl Actor {
         }
         if let Some(disk) = gauge.disk {
             let few = (disk.bytes / FULL_SHARE).max(FEW_BYTES);
-            let (no_bytes, no_inodes) = (disk.bytes_free <= few, disk.inodes_free == 0);
+            let (no_bytes, no_inodes) =
+                (disk.bytes_free <= few, disk.inodes_free == 0 && disk.counts_files());
             if (no_bytes || no_inodes) && !self.looks.is_full {
                 let limit = if no_bytes { policy.disk } else { policy.inodes };
                 let body = json!({
