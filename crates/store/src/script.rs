@@ -12,6 +12,9 @@ use std::borrow::Cow;
 /// Statements that are sent together. More would be of little use, and SQLite copies what is left of the text for each.
 const TOGETHER: usize = 32;
 
+/// Scripts of so many statements at most are kept parsed: there are few of them, and they come again.
+const KEPT_PARSED: usize = 6;
+
 /// What is put into a hole of a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
@@ -103,7 +106,8 @@ impl Script {
         let waiting = std::mem::take(&mut self.waiting);
         for statements in waiting.chunks(TOGETHER) {
             let (text, arguments) = joined(statements)?;
-            let query = sqlx::query_with(AssertSqlSafe(text), arguments).persistent(false);
+            let query = sqlx::query_with(AssertSqlSafe(text), arguments);
+            let query = query.persistent(statements.len() <= KEPT_PARSED);
             let mut results = (&mut *connection).fetch_many(query);
             let mut expected = statements.iter().map(|statement| &statement.expects);
             loop {
