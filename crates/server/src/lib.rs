@@ -39,6 +39,7 @@ mod routes;
 mod schema_rules;
 mod sse;
 mod text;
+mod vigil;
 mod websocket;
 
 pub use compat::slots::{SlotServer, SlotSettings};

@@ -5,6 +5,7 @@ use crate::auth::Peer;
 use crate::config::ServerConfig;
 use crate::preview::{self, Asked};
 use crate::routes;
+use crate::vigil::Vigil;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -16,7 +17,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -76,9 +77,12 @@ async fn accept(
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let share = descriptors.map_or(usize::MAX, |all| (all / 4) as usize);
     let connections = connections.min(share).max(1);
+    let awake = Arc::new(Vigil::new());
+    let keeper = awake.clone();
+    tokio::spawn(async move { keeper.keep().await });
     // Nothing is sent: it closes when the last connection has dropped its end.
     let (alive, mut all_ended) = mpsc::channel::<()>(1);
-    let host = Host { app, router, stopping, alive };
+    let host = Host { app, router, stopping, awake, alive };
     for listener in listeners.tcp {
         tokio::spawn(accept_tcp(host.clone(), listener, Arc::new(Semaphore::new(connections))));
     }
@@ -103,6 +107,7 @@ struct Host {
     app: Option<Arc<App>>,
     router: Router,
     stopping: Stopping,
+    awake: Arc<Vigil>,
     /// Held by every connection.
     alive: mpsc::Sender<()>,
 }
@@ -173,15 +178,16 @@ async fn serve<S>(host: Host, stream: S, peer: Peer, place: OwnedSemaphorePermit
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Host { app, router, mut stopping, alive } = host;
+    let Host { app, router, mut stopping, awake, alive } = host;
     let place = Place { _place: Arc::new((place, alive)) };
     let kept = place.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(kept.clone());
-        let (app, mut router) = (app.clone(), router.clone());
+        let (app, mut router, awake) = (app.clone(), router.clone(), awake.clone());
         async move {
+            let _under_way = awake.begin(Instant::now());
             let Some(app) = app else { return router.call(request).await };
             // Before the API sees anything of it.
             match preview::asked(&request, &app.config.host_names) {

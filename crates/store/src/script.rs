@@ -194,6 +194,6 @@ mod tests {
             "INSERT INTO t (a, b) VALUES ($1, $2);\nDELETE FROM t WHERE a = $3 OR b = $3 AND c = $14"
         );
         assert_eq!(arguments.len(), 3);
-        assert_eq!(joined(&[delete.clone()]).expect("a script").0, delete.text);
+        assert_eq!(joined(std::slice::from_ref(&delete)).expect("a script").0, delete.text);
     }
 }

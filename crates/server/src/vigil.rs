@@ -1,0 +1,132 @@
+//! Staying awake for what is about to come.
+//!
+//! To wake a thread takes 30 to 80 µs on a virtual machine with idle processors, and a command waits for that twice: when it is
+//! asked for, and when it ends. Where there are processors to spare the server does not sleep just then, but looks again and
+//! again: while a request is new, and for a moment after one was answered, since its caller often has another.
+//!
+//! ```text
+//!  request ─▶ awake while it is under way, 2 ms at most ─▶ answered ─▶ awake for 0.1 ms ─▶ asleep
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Most short commands are over by then. One that is not can be waited for asleep.
+const WHILE_UNDER_WAY: Duration = Duration::from_millis(2);
+const AFTER_AN_ANSWER: Duration = Duration::from_micros(100);
+
+/// With fewer processors, whoever stays awake is in the way of the command that it waits for.
+const FEWEST_PROCESSORS: usize = 4;
+
+pub(crate) struct Vigil {
+    is_worth_it: bool,
+    since: Instant,
+    /// When the last request came and the last answer went, in microseconds since then.
+    last_request: AtomicU64,
+    last_answer: AtomicU64,
+    under_way: AtomicU64,
+    is_awake: AtomicBool,
+    wake: Notify,
+}
+
+/// A request that is under way; over when it is dropped.
+pub(crate) struct UnderWay<'a>(&'a Vigil);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.last_answer.store(self.0.micros(Instant::now()), Relaxed);
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Vigil {
+    pub(crate) fn new() -> Vigil {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        Vigil {
+            is_worth_it: processors >= FEWEST_PROCESSORS,
+            since: Instant::now(),
+            last_request: AtomicU64::new(0),
+            last_answer: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
+            is_awake: AtomicBool::new(false),
+            wake: Notify::new(),
+        }
+    }
+
+    /// A request has come.
+    pub(crate) fn begin(&self, now: Instant) -> UnderWay<'_> {
+        self.under_way.fetch_add(1, Relaxed);
+        self.last_request.store(self.micros(now), Relaxed);
+        if self.is_worth_it && !self.is_awake.swap(true, Relaxed) {
+            self.wake.notify_one();
+        }
+        UnderWay(self)
+    }
+
+    /// Keeps the thread that runs this from sleeping when it is not to: a task that has always something to do.
+    pub(crate) async fn keep(&self) {
+        loop {
+            self.wake.notified().await;
+            while self.is_on(Instant::now()) {
+                tokio::task::yield_now().await;
+            }
+            self.is_awake.store(false, Relaxed);
+        }
+    }
+
+    fn is_on(&self, now: Instant) -> bool {
+        let now = self.micros(now);
+        let within = |at: &AtomicU64, time: Duration| now < at.load(Relaxed) + time.as_micros() as u64;
+        within(&self.last_answer, AFTER_AN_ANSWER)
+            || self.under_way.load(Relaxed) > 0 && within(&self.last_request, WHILE_UNDER_WAY)
+    }
+
+    fn micros(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_micros() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_on_while_a_request_is_new_and_for_a_moment_after_its_answer() {
+        let vigil = Vigil::new();
+        let start = vigil.since + Duration::from_secs(5);
+        assert!(!vigil.is_on(start));
+        let request = vigil.begin(start);
+        assert!(vigil.is_on(start + WHILE_UNDER_WAY / 2));
+        assert!(!vigil.is_on(start + WHILE_UNDER_WAY), "it takes long");
+        let another = vigil.begin(start + WHILE_UNDER_WAY * 2);
+        assert!(vigil.is_on(start + WHILE_UNDER_WAY * 2));
+        drop(request);
+        drop(another);
+        // Answered now, which is long before all that.
+        assert!(!vigil.is_on(start + WHILE_UNDER_WAY * 2));
+        let answered = vigil.since + Duration::from_micros(vigil.last_answer.load(Relaxed));
+        assert!(vigil.is_on(answered + AFTER_AN_ANSWER / 2) && !vigil.is_on(answered + AFTER_AN_ANSWER));
+    }
+
+    #[tokio::test]
+    async fn nobody_is_kept_awake_for_ever() {
+        let vigil = Vigil { is_worth_it: true, ..Vigil::new() };
+        let keep = vigil.keep();
+        let look = async {
+            for _ in 0..3 {
+                let request = vigil.begin(Instant::now());
+                assert!(vigil.is_awake.load(Relaxed));
+                tokio::time::sleep(WHILE_UNDER_WAY * 2).await;
+                drop(request);
+                while vigil.is_awake.load(Relaxed) {
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = keep => panic!("it never ends"),
+            () = look => {}
+        }
+    }
+}
