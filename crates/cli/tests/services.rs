@@ -56,9 +56,16 @@ fn a_service_is_ready_by_each_kind_of_sign() {
                 .service("http", quick(json!({"argv": web(8002, "204 No"), "readiness": readiness})))
                 .await,
         );
-        let asked = session.client().service_logs(&session.id, "http", &LogOptions::default()).await;
-        let asked = asked.expect("its lines").lines;
-        assert_eq!(asked[0].text, "GET /health?deep=1 HTTP/1.1", "{asked:?}");
+        // It may have answered before what it wrote has arrived.
+        eventually(async || {
+            let asked = session.client().service_logs(&session.id, "http", &LogOptions::default()).await;
+            let asked = asked.expect("its lines").lines;
+            match asked.first() {
+                Some(line) if line.text == "GET /health?deep=1 HTTP/1.1" => Ok(()),
+                _ => Err(format!("{asked:?}")),
+            }
+        })
+        .await;
         let command = format!("touch /tmp/absolute sub/relative; {QUIET}");
         session.says("mkdir sub").await;
         let file = quick(json!({"command": command, "readiness": {"file": "/tmp/absolute"}}));

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use workroom_proto::{LaunchError, LaunchStage};
 use workroom_sys::clone::Borrower;
 use workroom_sys::exec::{ExecStrings, close_from_on_exec, execve, place_fd, take_terminal};
-use workroom_sys::namespace::{Namespaces, own_uts_label, unshare_with};
+use workroom_sys::namespace::{Namespaces, unshare_with};
 use workroom_sys::seccomp::LauncherKey;
 use workroom_types::CommandSpec;
 
@@ -20,24 +20,15 @@ pub(crate) struct LaunchRules {
     pub(crate) switches_users: bool,
     pub(crate) drop_capabilities: bool,
     pub(crate) cgroup_namespace: bool,
-    /// Whether each command gets a UTS namespace of its own, by which all that it starts is known.
-    pub(crate) labels: bool,
 }
 
-/// A command whose program runs.
-pub(crate) struct Launched {
-    pub(crate) pid: i32,
-    /// The inode of its UTS namespace; 0 without one of its own.
-    pub(crate) label: u64,
-}
-
-/// Starts the command and returns once its program runs.
+/// Starts the command and returns its pid once its program runs.
 pub(crate) fn launch(
     borrower: &mut Borrower,
     rules: &LaunchRules,
     spec: &CommandSpec,
     stdio: &[BorrowedFd<'_>],
-) -> Result<Launched, LaunchError> {
+) -> Result<i32, LaunchError> {
     let failed = |stage, errno: i32| LaunchError { stage, errno };
     let invalid = |_| failed(LaunchStage::Execute, Errno::INVAL.raw_os_error());
     let strings = |list: &[Vec<u8>]| list.iter().cloned().map(CString::new).collect::<Result<Vec<_>, _>>();
@@ -53,15 +44,13 @@ pub(crate) fn launch(
     };
     let birth = rules.birth_group.as_ref().map(AsFd::as_fd);
     let mut complaint = None;
-    let mut label = 0;
     let pid = borrower
         .clone_sibling(birth, rules.key, &mut || {
-            complaint = Some(become_command(rules, spec, stdio, &image, &mut label));
+            complaint = Some(become_command(rules, spec, stdio, &image));
         })
         .map_err(|error| failed(LaunchStage::Clone, error.raw_os_error().unwrap_or(0)))?;
-    // The new process has executed its program by now, or has left its complaint in our memory; its label it
-    // has left there in either case.
-    complaint.map_or(Ok(Launched { pid, label }), Err)
+    // The new process has executed its program by now, or has left its complaint in our memory.
+    complaint.map_or(Ok(pid), Err)
 }
 
 /// All that is needed to become the program, prepared before the clone so that nothing is allocated after.
@@ -80,9 +69,8 @@ fn become_command(
     spec: &CommandSpec,
     stdio: &[BorrowedFd<'_>],
     image: &Image,
-    label: &mut u64,
 ) -> LaunchError {
-    let mut attempt = || -> Result<(), (LaunchStage, io::Error)> {
+    let attempt = || -> Result<(), (LaunchStage, io::Error)> {
         let identity = |error: io::Error| (LaunchStage::Identity, error);
         let os = |error: Errno| identity(error.into());
         // A group of its own, which signals are sent to. A session too only where a terminal asks for one: each makes
@@ -101,14 +89,8 @@ fn become_command(
             take_terminal(0).map_err(identity)?;
         }
         close_from_on_exec(stdio.len() as u32).map_err(identity)?;
-        let own = Namespaces::NONE
-            .and_if(rules.cgroup_namespace, Namespaces::CGROUP)
-            .and_if(rules.labels, Namespaces::UTS);
-        if own != Namespaces::NONE {
-            unshare_with(own, rules.key).map_err(identity)?;
-        }
-        if rules.labels {
-            *label = own_uts_label().map_err(identity)?;
+        if rules.cgroup_namespace {
+            unshare_with(Namespaces::CGROUP, rules.key).map_err(identity)?;
         }
         if rules.switches_users {
             let (uid, gid) = (Uid::from_raw(spec.user.id()), Gid::from_raw(spec.user.id()));

@@ -7,8 +7,10 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::os::fd::AsFd;
-use workroom_proto::{Channel, FromLauncher, Received, ToLauncher};
+use workroom_proto::{Channel, FromLauncher, LaunchError, LaunchStage, Received, ToLauncher};
 use workroom_sys::clone::Borrower;
+use workroom_sys::namespace::{Namespaces, own_uts_label, unshare_with};
+use workroom_sys::seccomp::LauncherKey;
 
 /// What a launcher is made from; the guest keeps it, to make another should one be killed.
 pub(crate) struct Launcher {
@@ -31,7 +33,6 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
             switches_users,
             drop_capabilities: walls.drop_capabilities,
             cgroup_namespace: walls.cgroup_namespace,
-            labels: walls.labels,
         },
         Err((wall, error)) => {
             let errno = error.raw_os_error().unwrap_or(0);
@@ -45,15 +46,19 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
         return 1;
     }
     let mut has_session = false;
+    let mut labels = Labels { are_wanted: walls.labels, key: walls.launcher_key, next: None };
+    labels.prepare();
     while let Ok(Received::Message(message, fds)) = channel.receive() {
         let (command, spec) = match message {
             ToLauncher::Launch { command, spec } => (command, spec),
             ToLauncher::Clerk => {
                 // Its channel is closed here, and so tells of a clerk that could not be started.
                 let pid = clerk::start(&rules, fds).unwrap_or(0);
+                labels.give();
                 if channel.send(&FromLauncher::Clerk { pid }, &[]).is_err() {
                     break;
                 }
+                labels.prepare();
                 continue;
             }
         };
@@ -62,22 +67,47 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
             let _ = rustix::process::setsid();
         }
         let stdio: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        let answer = match stdio.len() {
-            3 | 4 => launch(&mut borrower, &rules, &spec, &stdio),
-            _ => Err(workroom_proto::LaunchError {
-                stage: workroom_proto::LaunchStage::Clone,
-                errno: Errno::BADF.raw_os_error(),
-            }),
+        let failed = |stage, errno| Err(LaunchError { stage, errno });
+        labels.prepare();
+        let answer = match (stdio.len(), &labels.next) {
+            (3 | 4, Some(Err(errno))) => failed(LaunchStage::Identity, *errno),
+            (3 | 4, _) => launch(&mut borrower, &rules, &spec, &stdio),
+            _ => failed(LaunchStage::Clone, Errno::BADF.raw_os_error()),
         };
+        let label = labels.give();
         let answer = match answer {
-            Ok(launched) => FromLauncher::Launched { command, pid: launched.pid, label: launched.label },
+            Ok(pid) => FromLauncher::Launched { command, pid, label },
             Err(error) => FromLauncher::NotLaunched { command, error },
         };
         if channel.send(&answer, &[]).is_err() {
             break;
         }
+        labels.prepare();
     }
     0
+}
+
+/// UTS namespaces, by which all that a command starts is known: the launcher is in the next command's before that is asked
+/// for, and leaves it with it. So making one, and asking for its number, is nothing that a command waits for.
+struct Labels {
+    are_wanted: bool,
+    key: LauncherKey,
+    /// The inode of the namespace that nobody was given yet, or why there is none.
+    next: Option<Result<u64, i32>>,
+}
+
+impl Labels {
+    fn prepare(&mut self) {
+        if self.are_wanted && !matches!(self.next, Some(Ok(_))) {
+            let made = unshare_with(Namespaces::UTS, self.key).and_then(|()| own_uts_label());
+            self.next = Some(made.map_err(|error| error.raw_os_error().unwrap_or(0)));
+        }
+    }
+
+    /// The label of whoever was just started; 0 where there are none.
+    fn give(&mut self) -> u64 {
+        self.next.take().and_then(Result::ok).unwrap_or(0)
+    }
 }
 
 /// Enters every inner wall, outermost first, each needing what the next ones take away.
