@@ -18,9 +18,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const ROWS: [(&str, &str); 8] = [
-    ("bare", "spawn+wait of true, no room"),
-    ("exec", "exec of true over HTTP"),
+const ROWS: [(&str, &str); 10] = [
+    ("bare", "spawn+wait of true, no room, in a row"),
+    ("bare-first", "spawn+wait of true, no room, after other work"),
+    ("exec", "exec of true over HTTP, in a row"),
+    ("exec-first", "exec of true over HTTP, after other work"),
     ("process", "start of true over HTTP, and the wait for its end"),
     ("bash", "bash -c true, no room"),
     ("shell", "true in a stateful shell over HTTP"),
@@ -29,8 +31,9 @@ const ROWS: [(&str, &str); 8] = [
     ("tmux", "a keystroke by tmux send-keys, its echo by capture-pane"),
 ];
 
-const BUDGETS: [Budget; 5] = [
+const BUDGETS: [Budget; 6] = [
     Budget { of: "exec", against: "bare", ratio: Ratio::AtMost(1.5) },
+    Budget { of: "exec-first", against: "bare-first", ratio: Ratio::AtMost(1.5) },
     Budget { of: "exec", against: "bwrap", ratio: Ratio::Below(1.0) },
     Budget { of: "process", against: "bwrap", ratio: Ratio::Below(1.0) },
     Budget { of: "shell", against: "bare", ratio: Ratio::Below(1.0) },
@@ -131,10 +134,12 @@ fn latencies(
     let bwrap = peers::find_bwrap().map(|program| Peer::bwrap(&program, &empty, &[peers::TRUE]));
     let tmux = Tmux::start(scratch);
     let mut subjects = vec![
-        Subject::new(&["bare"], || Ok(vec![bare.sample()?])),
+        Subject::in_a_row(&["bare-first", "bare"], || bare.sample()),
         Subject::new(&["bash"], || Ok(vec![bash.sample()?])),
-        Subject::new(&["exec"], || {
-            timed(&|| place.ask("POST", "/exec", &json!({"argv": [peers::TRUE]})).map(drop))
+        Subject::in_a_row(&["exec-first", "exec"], || {
+            let started = Instant::now();
+            place.ask("POST", "/exec", &json!({"argv": [peers::TRUE]}))?;
+            Ok(started.elapsed())
         }),
         Subject::new(&["process"], || {
             timed(&|| {
