@@ -25,18 +25,23 @@ pub(crate) struct Vigil {
     /// When the last request came and the last answer went, in microseconds since then.
     last_request: AtomicU64,
     last_answer: AtomicU64,
-    under_way: AtomicU64,
+    /// Requests so far, and how many there were when the last of them was answered: older ones do not keep anybody awake.
+    requests: AtomicU64,
+    newest_answered: AtomicU64,
     is_awake: AtomicBool,
     wake: Notify,
 }
 
 /// A request that is under way; over when it is dropped.
-pub(crate) struct UnderWay<'a>(&'a Vigil);
+pub(crate) struct UnderWay<'a> {
+    vigil: &'a Vigil,
+    number: u64,
+}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.last_answer.store(self.0.micros(Instant::now()), Relaxed);
-        self.0.under_way.fetch_sub(1, Relaxed);
+        self.vigil.last_answer.store(self.vigil.micros(Instant::now()), Relaxed);
+        self.vigil.newest_answered.fetch_max(self.number, Relaxed);
     }
 }
 
@@ -48,7 +53,8 @@ impl Vigil {
             since: Instant::now(),
             last_request: AtomicU64::new(0),
             last_answer: AtomicU64::new(0),
-            under_way: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            newest_answered: AtomicU64::new(0),
             is_awake: AtomicBool::new(false),
             wake: Notify::new(),
         }
@@ -56,12 +62,12 @@ impl Vigil {
 
     /// A request has come.
     pub(crate) fn begin(&self, now: Instant) -> UnderWay<'_> {
-        self.under_way.fetch_add(1, Relaxed);
+        let number = self.requests.fetch_add(1, Relaxed) + 1;
         self.last_request.store(self.micros(now), Relaxed);
         if self.is_worth_it && !self.is_awake.swap(true, Relaxed) {
             self.wake.notify_one();
         }
-        UnderWay(self)
+        UnderWay { vigil: self, number }
     }
 
     /// Keeps the thread that runs this from sleeping when it is not to: a task that has always something to do.
@@ -79,7 +85,8 @@ impl Vigil {
         let now = self.micros(now);
         let within = |at: &AtomicU64, time: Duration| now < at.load(Relaxed) + time.as_micros() as u64;
         within(&self.last_answer, AFTER_AN_ANSWER)
-            || self.under_way.load(Relaxed) > 0 && within(&self.last_request, WHILE_UNDER_WAY)
+            || self.newest_answered.load(Relaxed) < self.requests.load(Relaxed)
+                && within(&self.last_request, WHILE_UNDER_WAY)
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -101,10 +108,10 @@ mod tests {
         assert!(!vigil.is_on(start + WHILE_UNDER_WAY), "it takes long");
         let another = vigil.begin(start + WHILE_UNDER_WAY * 2);
         assert!(vigil.is_on(start + WHILE_UNDER_WAY * 2));
-        drop(request);
         drop(another);
-        // Answered now, which is long before all that.
+        // Answered now, which is long before all that. That an older one is still under way does not matter.
         assert!(!vigil.is_on(start + WHILE_UNDER_WAY * 2));
+        drop(request);
         let answered = vigil.since + Duration::from_micros(vigil.last_answer.load(Relaxed));
         assert!(vigil.is_on(answered + AFTER_AN_ANSWER / 2) && !vigil.is_on(answered + AFTER_AN_ANSWER));
     }
