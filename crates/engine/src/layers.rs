@@ -14,7 +14,15 @@ use workroom_types::{Garbage, Problem, ProblemCode, SessionState};
 /// Layers that somebody works with although the store may not know it yet, or any more.
 #[derive(Default)]
 pub(crate) struct Held {
-    counts: Mutex<HashMap<String, usize>>,
+    grips: Mutex<HashMap<String, Grip>>,
+}
+
+/// By how many a layer is held.
+#[derive(Default)]
+struct Grip {
+    count: usize,
+    /// Somebody would have thrown it away meanwhile: whoever lets go last does.
+    is_unwanted: bool,
 }
 
 /// Keeps layers from being thrown away.
@@ -25,15 +33,27 @@ pub(crate) struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut counts = self.shared.held.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grips = self.shared.held.grips.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unwanted = Vec::new();
         for layer in &self.layers {
-            if let Some(count) = counts.get_mut(layer) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.remove(layer);
-                }
+            let Some(grip) = grips.get_mut(layer) else { continue };
+            grip.count -= 1;
+            if grip.count == 0 && grips.remove(layer).is_some_and(|grip| grip.is_unwanted) {
+                unwanted.push(layer.clone());
             }
         }
+        drop(grips);
+        if !unwanted.is_empty() {
+            discard_soon(&self.shared, unwanted);
+        }
+    }
+}
+
+/// Where nothing runs any more the server is about to end; the next look for garbage finds them.
+fn discard_soon(shared: &Arc<Shared>, layers: Vec<String>) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        let shared = shared.clone();
+        runtime.spawn(async move { shared.discard_unused(layers).await });
     }
 }
 
@@ -52,26 +72,33 @@ impl Drop for Loan {
         let Some(hold) = self.0.take() else { return };
         let (shared, layers) = (hold.shared.clone(), hold.layers.clone());
         drop(hold);
-        // Where nothing runs any more the server is about to end; the next look for garbage finds them.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { shared.discard_unused(layers).await });
-        }
+        discard_soon(&shared, layers);
     }
 }
 
 impl Held {
     fn contains(&self, layer: &str) -> bool {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(layer)
+        self.grips.lock().unwrap_or_else(PoisonError::into_inner).contains_key(layer)
+    }
+
+    /// Whether nobody holds a layer that is to be thrown away. Else it will be when it is let go of.
+    fn let_go_of(&self, layer: &str) -> bool {
+        let mut grips = self.grips.lock().unwrap_or_else(PoisonError::into_inner);
+        match grips.get_mut(layer) {
+            Some(grip) => grip.is_unwanted = true,
+            None => return true,
+        }
+        false
     }
 }
 
 impl Shared {
     pub(crate) fn hold(self: &Arc<Shared>, layers: Vec<String>) -> Hold {
-        let mut counts = self.held.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grips = self.held.grips.lock().unwrap_or_else(PoisonError::into_inner);
         for layer in &layers {
-            *counts.entry(layer.clone()).or_default() += 1;
+            grips.entry(layer.clone()).or_default().count += 1;
         }
-        drop(counts);
+        drop(grips);
         Hold { shared: self.clone(), layers }
     }
 
@@ -104,10 +131,16 @@ impl Shared {
     }
 
     /// Throws away those of these layers that nobody needs.
+    ///
+    /// Who holds them is asked first: a new layer is held until the record names it, so one that is not held is named by
+    /// now, or by nobody. The other way round it could be recorded, and let go of, between the two questions.
     pub(crate) async fn discard_unused(&self, layers: impl IntoIterator<Item = String>) {
         for layer in layers {
+            if !self.held.let_go_of(&layer) {
+                continue;
+            }
             match self.store.is_layer_used(&layer).await {
-                Ok(false) if !self.held.contains(&layer) => self.discard_layer(&layer),
+                Ok(false) if self.held.let_go_of(&layer) => self.discard_layer(&layer),
                 Ok(_) => {}
                 // It would not say of the others either. The next look for garbage finds them.
                 Err(error) => {

@@ -202,6 +202,10 @@ pub(crate) fn merge(base: &Tree, ours: &Tree, theirs: &Tree, prefer: MergeSide) 
     let mut other = Tree::default();
     for path in paths {
         let (was, our, their) = (base.get(path), ours.get(path), theirs.get(path));
+        // Permissions that both have changed alike are nobody's alone.
+        let alike = our.and_then(mode).filter(|mode_of_both| their.and_then(mode) == Some(*mode_of_both));
+        let was = &was.map(|node| alike.map_or(node.clone(), |mode| with_mode(node, mode)));
+        let was = was.as_ref();
         let result = if their == was || our == their {
             (our, our)
         } else if our == was {
@@ -228,6 +232,14 @@ pub(crate) fn merge(base: &Tree, ours: &Tree, theirs: &Tree, prefer: MergeSide) 
         }
     }
     (merge.merged.is_whole() && other.is_whole()).then_some(merge)
+}
+
+fn with_mode(node: &Node, mode: u32) -> Node {
+    let mut node = node.clone();
+    if let Node::Directory { mode: its } | Node::File { mode: its, .. } = &mut node {
+        *its = mode;
+    }
+    node
 }
 
 fn mode(node: &Node) -> Option<u32> {

@@ -20,14 +20,12 @@ impl Actor {
         }
         let new = shared.new_layer()?;
         let mut frozen = stack.frozen.clone();
-        let before = stack.top.clone();
-        frozen.push(before.clone());
+        frozen.push(stack.top.clone());
         let (frozen, _squashed) = self.freezable(frozen).await?;
         let next = SessionStack { frozen, top: new.layers[0].clone(), ..stack };
         let put = Change::PutStack { session: self.row.session.id.clone(), stack: next.clone() };
         shared.store.commit(vec![put]).await.map_err(storage)?;
-        self.stack = Some(next.clone());
-        self.discard_replaced(before);
+        self.stands_on(next.clone());
         Ok(next)
     }
 

@@ -158,7 +158,7 @@ impl Actor {
             }
         };
         tokio::task::spawn_blocking(move || drop(root));
-        self.stack = Some(next);
+        self.stands_on(next);
         if had_room {
             let place = self.place.take();
             self.room_is_gone(why).await;
@@ -460,7 +460,7 @@ impl Actor {
             stack.baseline_digest = None;
         })
         .await?;
-        self.discard_replaced(stack.top);
+        self.discard_replaced(vec![stack.top]);
         Ok(())
     }
 

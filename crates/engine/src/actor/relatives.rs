@@ -180,10 +180,10 @@ impl Actor {
         if done.is_err() {
             self.shared.discard_layer(&into.layers[0]);
         }
-        // Either the layer that was copied is not needed any more, or its copy is not.
+        // Where it failed, what layers were put together or copied to is not needed.
         if held.is_some() {
             drop(held);
-            ours.into_iter().chain([stack.top]).for_each(|layer| self.discard_replaced(layer));
+            self.discard_replaced(ours);
         }
         self.come_back(was_live, actor).await;
         done

@@ -67,10 +67,20 @@ impl Actor {
         Ok((squashed.into.layers.clone(), Some(squashed.into)))
     }
 
-    /// Throws a layer away that another has taken the place of, unless somebody needs it.
-    pub(super) fn discard_replaced(&self, layer: String) {
-        let shared = self.shared.clone();
-        tokio::spawn(async move { shared.discard_unused([layer]).await });
+    /// The session stands on another stack: throws away those layers of the one before that nobody needs any more.
+    pub(super) fn stands_on(&mut self, next: SessionStack) {
+        let layers = self.stack.take().map_or_else(Vec::new, |before| before.whole());
+        let left = layers.into_iter().filter(|layer| !next.whole().contains(layer)).collect();
+        self.stack = Some(next);
+        self.discard_replaced(left);
+    }
+
+    /// Throws layers away that others have taken the place of, unless somebody needs them.
+    pub(super) fn discard_replaced(&self, layers: Vec<String>) {
+        if !layers.is_empty() {
+            let shared = self.shared.clone();
+            tokio::spawn(async move { shared.discard_unused(layers).await });
+        }
     }
 
     /// Begins to put layers together if there are many, while the session goes on.
