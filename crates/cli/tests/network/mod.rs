@@ -184,7 +184,7 @@ pub(crate) fn plain_get(host: &str, port: u16) -> String {
          try:\n  \
            s = socket.create_connection(('{host}', {port}), 10)\n  \
            s.sendall(b'GET / HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n')\n  \
-           print(s.recv(4096).decode())\n\
+           print(b''.join(iter(lambda: s.recv(4096), b'')).decode())\n\
          except Exception as error: print('refused:', type(error).__name__, error)\n"
     )
 }
