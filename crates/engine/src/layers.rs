@@ -43,36 +43,11 @@ impl Drop for Hold {
             }
         }
         drop(grips);
-        if !unwanted.is_empty() {
-            discard_soon(&self.shared, unwanted);
+        // Where nothing runs any more the server is about to end; the next look for garbage finds them.
+        if let (false, Ok(runtime)) = (unwanted.is_empty(), tokio::runtime::Handle::try_current()) {
+            let shared = self.shared.clone();
+            runtime.spawn(async move { shared.discard_unused(unwanted).await });
         }
-    }
-}
-
-/// Where nothing runs any more the server is about to end; the next look for garbage finds them.
-fn discard_soon(shared: &Arc<Shared>, layers: Vec<String>) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        let shared = shared.clone();
-        runtime.spawn(async move { shared.discard_unused(layers).await });
-    }
-}
-
-/// Keeps layers from being thrown away, and throws away those that nobody else needs in the end: copies that were made
-/// for this alone.
-pub(crate) struct Loan(Option<Hold>);
-
-impl From<Hold> for Loan {
-    fn from(hold: Hold) -> Loan {
-        Loan(Some(hold))
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        let Some(hold) = self.0.take() else { return };
-        let (shared, layers) = (hold.shared.clone(), hold.layers.clone());
-        drop(hold);
-        discard_soon(&shared, layers);
     }
 }
 
@@ -100,6 +75,15 @@ impl Shared {
         }
         drop(grips);
         Hold { shared: self.clone(), layers }
+    }
+
+    /// The same, and those of them that nobody needs in the end are thrown away: copies that were made for this alone.
+    pub(crate) fn borrow(self: &Arc<Shared>, layers: Vec<String>) -> Hold {
+        let hold = self.hold(layers);
+        for layer in &hold.layers {
+            self.held.let_go_of(layer);
+        }
+        hold
     }
 
     /// A name for a layer that there is not yet, held.

@@ -344,13 +344,7 @@ impl Engine {
         let intent = permit.map(|permit| intent(permit, &request.from)).filter(|_| !request.dry_run);
         let plan = MergePlan { base, theirs: theirs.layers.clone(), request, intent };
         let actor = caller.name.clone();
-        let merged =
-            sessions::ask(&handle, id, |reply| Ask::Merge { plan: Box::new(plan), actor, reply }).await;
-        // Of a relative in which processes run, what was merged was a copy.
-        let layers = theirs.layers.clone();
-        drop(theirs);
-        shared.discard_unused(layers).await;
-        merged
+        sessions::ask(&handle, id, |reply| Ask::Merge { plan: Box::new(plan), actor, reply }).await
     }
 
     pub async fn lineage(&self, caller: &Caller, id: &str) -> Result<Lineage, Problem> {

@@ -5,7 +5,7 @@
 
 use crate::files::contents::Source;
 use crate::idempotency::intent;
-use crate::layers::Loan;
+use crate::layers::Hold;
 use crate::past::at_a_moment;
 use crate::pipes::{Inflow, Outflow};
 use crate::state_dir::make_dir;
@@ -49,7 +49,7 @@ struct Word {
 pub struct SessionExport {
     pieces: Outflow,
     worker: Option<Worker>,
-    _loan: Loan,
+    _hold: Hold,
 }
 
 impl SessionExport {
@@ -79,7 +79,7 @@ impl Engine {
                 layers.push(layer.clone());
             }
         }
-        let hold = shared.hold(layers.clone());
+        let hold = shared.borrow(layers.clone());
         let mut journal = self.whole_journal(id).await?;
         let journal_left_out = too_much_of(&journal);
         journal.drain(..journal_left_out);
@@ -103,7 +103,7 @@ impl Engine {
         let named = layers.into_iter().map(|layer| (layer.clone(), shared.layer_dir(&layer))).collect();
         let task = LayerTask::Export { layers: named };
         let worker = Worker::start(&shared.spawners, task, vec![memory.into(), writer]).await?;
-        Ok(SessionExport { pieces, worker: Some(worker), _loan: hold.into() })
+        Ok(SessionExport { pieces, worker: Some(worker), _hold: hold })
     }
 
     async fn whole_journal(&self, id: &str) -> Result<Vec<JournalEntry>, Problem> {

@@ -25,13 +25,15 @@ impl Actor {
         let next = SessionStack { frozen, top: new.layers[0].clone(), ..stack };
         let put = Change::PutStack { session: self.row.session.id.clone(), stack: next.clone() };
         shared.store.commit(vec![put]).await.map_err(storage)?;
-        self.stands_on(next.clone());
+        self.move_to(next.clone());
         Ok(next)
     }
 
     /// A server that was killed while the room was built had not taken back what it took to mount a layer that is full.
     pub(super) async fn hold_to_limit(&mut self) {
-        let Some(limit) = self.row.session.room_policy.as_deref().and_then(DiskLimit::of) else { return };
+        let Some(limit) = self.row.session.room_policy.as_deref().and_then(DiskLimit::of_layer) else {
+            return;
+        };
         if let Ok(stack) = self.stack().await {
             self.shared.disks.change(&self.shared.layer_dir(&stack.top), Some(limit));
         }

@@ -158,7 +158,7 @@ impl Actor {
             }
         };
         tokio::task::spawn_blocking(move || drop(root));
-        self.stands_on(next);
+        self.move_to(next);
         if had_room {
             let place = self.place.take();
             self.room_is_gone(why).await;
@@ -424,9 +424,6 @@ impl Actor {
             return Err(problem);
         }
         self.publish();
-        let shared = self.shared.clone();
-        // What was there is thrown away when the caller has its answer.
-        tokio::spawn(async move { shared.discard_unused(stack.whole()).await });
         Ok(())
     }
 
@@ -460,7 +457,6 @@ impl Actor {
             stack.baseline_digest = None;
         })
         .await?;
-        self.discard_replaced(vec![stack.top]);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct ForkCost {
 pub(crate) struct Kept {
     pub(crate) stack: SessionStack,
     pub(crate) layers: Vec<String>,
-    pub(crate) _loan: crate::layers::Loan,
+    pub(crate) _hold: crate::layers::Hold,
 }
 
 /// What to merge: layers of the moment of parting and of the other side.
@@ -114,10 +114,10 @@ impl Actor {
             Frozen::Done(moment) => moment,
             Frozen::CopyFirst { top } => return Ok(Frozen::CopyFirst { top }),
         };
-        let hold = self.shared.hold(moment.layers.clone());
+        let hold = self.shared.borrow(moment.layers.clone());
         self.settle(&mut moment, Vec::new(), |_| {}).await?;
         let stack = self.stack().await?;
-        Ok(Frozen::Done(Kept { stack, layers: moment.layers.clone(), _loan: hold.into() }))
+        Ok(Frozen::Done(Kept { stack, layers: moment.layers.clone(), _hold: hold }))
     }
 
     /// First what would happen, with everything as it is; then, if nothing is in the way, without a room; then a room

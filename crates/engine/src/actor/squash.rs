@@ -68,7 +68,7 @@ impl Actor {
     }
 
     /// The session stands on another stack: throws away those layers of the one before that nobody needs any more.
-    pub(super) fn stands_on(&mut self, next: SessionStack) {
+    pub(super) fn move_to(&mut self, next: SessionStack) {
         let layers = self.stack.take().map_or_else(Vec::new, |before| before.whole());
         let left = layers.into_iter().filter(|layer| !next.whole().contains(layer)).collect();
         self.stack = Some(next);
@@ -111,9 +111,8 @@ impl Actor {
         if let Err(problem) = self.stand_on(&made).await {
             tracing::warn!(session = %self.row.session.id, %problem, "a deep stack stays as it is for now");
         }
-        let (shared, layers) = (self.shared.clone(), [made.layers, made.into.layers.clone()].concat());
-        drop(made.into);
-        tokio::spawn(async move { shared.discard_unused(layers).await });
+        // Nobody's, if it did not take their place.
+        self.discard_replaced(made.into.layers.clone());
     }
 
     async fn stand_on(&mut self, made: &Squashed) -> Result<(), Problem> {
@@ -123,7 +122,7 @@ impl Actor {
             let next = SessionStack { frozen, ..stack };
             let put = Change::PutStack { session: self.row.session.id.clone(), stack: next.clone() };
             self.shared.store.commit(vec![put]).await.map_err(storage)?;
-            self.stack = Some(next);
+            self.move_to(next);
             return Ok(());
         }
         if !self.is_quiet().await? {
