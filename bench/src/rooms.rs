@@ -50,6 +50,7 @@ impl Rooms {
             mounts: Vec::new(),
             binds: Vec::new(),
             writes_to_host: false,
+            secret_files: false,
             lifetime,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::EMPTY,

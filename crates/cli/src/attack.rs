@@ -294,6 +294,7 @@ fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
         mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
         binds: Vec::new(),
         writes_to_host: false,
+        secret_files: false,
         lifetime: Lifetime::Connection,
         require: LayerSet::EMPTY,
         allow_missing: LayerSet::EMPTY,

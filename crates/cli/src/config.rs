@@ -41,6 +41,8 @@ pub(crate) struct ServeDefaults {
     /// Requests a second of each caller; 0 for any number.
     pub(crate) rate_limit: Option<u64>,
     pub(crate) rate_burst: Option<u64>,
+    /// Whether processor time is spent on being faster: `auto`, `always` or `never`.
+    pub(crate) stay_awake: Option<String>,
     /// Of JSON bodies.
     pub(crate) body_limit: Option<String>,
     pub(crate) private_file_limit: Option<String>,

@@ -73,6 +73,7 @@ fn try_room() -> Result<Enforced, RoomError> {
         mounts: Vec::new(),
         binds: Vec::new(),
         writes_to_host: false,
+        secret_files: false,
         lifetime: Lifetime::Connection,
         require: Default::default(),
         // Here a missing layer is something to show, not to stop at.

@@ -63,6 +63,7 @@ impl Plan {
             mounts,
             binds: Vec::new(),
             writes_to_host: false,
+            secret_files: false,
             lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,
             allow_missing: layers("--allow-missing", &options.allow_missing)?,

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
-use workroom_engine::{Engine, EngineConfig, KeySource, RecordWhat};
+use workroom_engine::{Engine, EngineConfig, KeySource, RecordWhat, StayAwake};
 use workroom_room::Spawner;
 use workroom_server::{Listeners, ServerConfig};
 use workroom_types::{RoomError, parse_bytes, parse_cpus, parse_duration};
@@ -69,11 +69,18 @@ pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>)
     }
 }
 
+/// Descriptors that there is a place for from the start: ten thousand rooms, and a little more.
+const DESCRIPTORS: u64 = 1 << 16;
+
 /// Every connection and every room takes descriptors.
 pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    // While there is one thread: later, whenever the table grows, all threads that need a descriptor wait for every processor
+    // of the machine to have passed by, which takes 10 ms and more.
+    let last = maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS)).saturating_sub(1);
+    let _ = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), last as i32);
 }
 
 /// A server that crashes leaves no secrets behind. One byte and not none: a program that takes cores is then kept away too.
@@ -227,6 +234,13 @@ pub(crate) fn engine_config(
     set("quotas.queue", &mut quotas.queue, given.queue.as_ref(), number)?;
     set("quotas.longest_wait", &mut quotas.longest_wait, given.longest_wait.as_ref(), time)?;
 
+    let awake = |name: &String| match name.as_str() {
+        "auto" => Ok(StayAwake::Auto),
+        "always" => Ok(StayAwake::Always),
+        "never" => Ok(StayAwake::Never),
+        other => Err(format!("\"{other}\" is none of auto, always and never")),
+    };
+    set("stay_awake", &mut engine.stay_awake, defaults.stay_awake.as_ref(), awake)?;
     engine.master_key = defaults.master_key.as_ref().map(master_key).transpose()?;
 
     let (exec, given) = (&mut engine.exec, &defaults.exec);

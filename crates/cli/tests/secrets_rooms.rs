@@ -1,8 +1,8 @@
 //! What rooms are given: variables and files, by policy and by call, replaced while they run.
 
 use serde_json::{Value, json};
-use workroom_testkit::types::{ExecRequest, ServiceState};
-use workroom_testkit::{Server, TestSession, for_each_user};
+use workroom_testkit::types::{ExecRequest, ProblemCode, ServiceState};
+use workroom_testkit::{Server, TestSession, as_root, for_each_user};
 
 async fn set(server: &Server<'_>, path: &str, value: &str) {
     server.http().json(&json!({"value": value})).put(path).await.expect(200);
@@ -113,6 +113,48 @@ fn files_are_replaced_whole_while_the_room_runs() {
         // Nothing of them is in the session's files.
         let diff = server.http().get(&session.path("/diff")).await.text();
         assert!(!diff.contains("secrets"), "{diff}");
+    });
+}
+
+/// Each file system of a room costs every other room of the machine something.
+#[test]
+fn a_room_has_no_place_for_secret_files_before_it_is_given_some() {
+    as_root(async |user| {
+        let mut server = Server::of(user);
+        set(&server, "/v1/secrets/ONE", "first-11111").await;
+        let session = server.session().await;
+        let places = "grep -c ' /run/.secrets ' /proc/self/mountinfo || true";
+        assert_eq!(session.says(&format!("{places}; ls /run/secrets")).await, "0\n");
+        // The room's root leads it elsewhere, and has no secrets then.
+        session.says("mkdir /workspace/mine").await;
+        let as_room_root = async |command: &str| {
+            let result = session.run(json!({"command": command, "user": "root"})).await;
+            assert_eq!((result.exit_code, result.stderr.as_str()), (0, ""), "{command}");
+        };
+        as_room_root("mv /run/.secrets /run/away; ln -s /workspace/mine /run/.secrets").await;
+        let files = json!({"files": {"one": "ONE"}});
+        set_policy(&server, &session, files.clone()).await;
+        let nothing = ExecRequest { command: Some("true".into()), ..Default::default() };
+        let problem = session.refuses(nothing).await;
+        assert_eq!(problem.code, ProblemCode::SecretsUnavailable, "{problem}");
+        assert!(problem.detail.contains("/run/secrets"), "{problem}");
+        set_policy(&server, &session, json!({})).await;
+        assert_eq!(session.says(&format!("ls -A /workspace/mine; {places}")).await, "0\n");
+        as_room_root("rm /run/.secrets; mv /run/away /run/.secrets").await;
+        // Now there is a place, once, whoever gives them.
+        set_policy(&server, &session, files).await;
+        let look = format!("{places}; stat -f -L -c %T /run/secrets/one; {SHIFTED} < /run/secrets/one");
+        assert_eq!(session.says(&look).await, "1\ntmpfs\nfirst-22222");
+        server.kill();
+        server.restart();
+        let session = TestSession::new(server.client(), session.id);
+        set(&server, "/v1/secrets/ONE", "next-33333").await;
+        assert_eq!(session.says(&look).await, "1\ntmpfs\nnext-44444");
+        // The next room has it from the start.
+        session.stop().await;
+        assert_eq!(session.says(&look).await, "1\ntmpfs\nnext-44444");
+        session.delete().await;
+        server.expect_no_leaks().await;
     });
 }
 

@@ -411,3 +411,75 @@ fn the_configuration_sets_what_a_command_may_have() {
         }
     });
 }
+
+/// How often a room's bell was rung: the count of its guest's first eventfd.
+fn rings(guest: i32) -> u64 {
+    let count = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let text = std::fs::read_to_string(entry.path()).ok()?;
+        let hex = text.lines().find_map(|line| line.strip_prefix("eventfd-count:"))?.trim().to_owned();
+        let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+        Some((number, u64::from_str_radix(&hex, 16).ok()?))
+    };
+    let descriptors = std::fs::read_dir(format!("/proc/{guest}/fdinfo")).expect("the guest's descriptors");
+    descriptors.filter_map(count).min().expect("its bell").1
+}
+
+/// Time on a processor, in hundredths of a second.
+fn ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum()
+}
+
+#[test]
+fn a_room_is_woken_for_a_command_before_that_is_asked_for_and_sleeps_afterwards() {
+    for_each_user(async |user| {
+        for setting in ["always", "never"] {
+            let config = format!("[serve]\nstay_awake = \"{setting}\"");
+            let mut server = Setup::of(user).config(&config).start();
+            let session = server.session().await;
+            let guest = server
+                .room_processes()
+                .into_iter()
+                .map(|process| process.pid)
+                .find(|pid| {
+                    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "guest\n")
+                })
+                .expect("the room's guest");
+            for number in 0..20 {
+                let command = format!("echo {number}; (sleep 0.01; echo late) & exit {number}");
+                let result = session.sh(&command).await;
+                assert_eq!(
+                    (result.exit_code, result.stdout.as_str()),
+                    (number, format!("{number}\n").as_str())
+                );
+            }
+            // Longer than anybody stays awake, several at once, and one that closes its output long before it ends.
+            let slow = "exec >&- 2>&-; sleep 0.1; exit 7";
+            let (one, two, three) =
+                tokio::join!(session.sh(slow), session.sh("sleep 0.05; echo two"), session.sh("echo three"));
+            assert_eq!((one.exit_code, two.stdout.as_str(), three.stdout.as_str()), (7, "two\n", "three\n"));
+            let process = session.process(json!({"command": "echo from a process"})).await;
+            process.says("from a process").await;
+            let rung = rings(guest);
+            assert_eq!(rung, if setting == "always" { 24 } else { 0 });
+            // A paused room is left alone, and a room that was found again still has its bell.
+            session.pause().await;
+            session.refuses(command(json!({"command": "true"}))).await;
+            session.resume().await;
+            server.kill();
+            server.restart();
+            let session = TestSession::new(server.client(), session.id);
+            assert_eq!(session.says("echo again").await, "again\n");
+            assert_eq!(rings(guest) > rung, setting == "always");
+            // Nobody is awake who has nothing to do.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let used = |server: &Server<'_>| ticks(guest) + ticks(server.pid());
+            let before = used(&server);
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            assert!(used(&server) - before < 25, "{} ticks of 50", used(&server) - before);
+            session.delete().await;
+        }
+    });
+}

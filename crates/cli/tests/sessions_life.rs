@@ -458,3 +458,26 @@ fn a_room_that_is_ended_late_takes_no_other_with_it() {
         server.expect_no_leaks().await;
     });
 }
+
+/// A table of descriptors that grows under several threads keeps them all waiting, for longer than a room takes to be made.
+#[test]
+fn there_is_a_place_for_thousands_of_descriptors_before_there_are_threads() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let read = |file: &str| {
+            fs::read_to_string(format!("/proc/{}/{file}", server.pid())).expect("the server's process")
+        };
+        let (status, limits) = (read("status"), read("limits"));
+        let size: u64 = status
+            .lines()
+            .find_map(|line| line.strip_prefix("FDSize:"))
+            .and_then(|size| size.trim().parse().ok())
+            .expect("the size of its table");
+        let most: u64 = limits
+            .lines()
+            .find_map(|line| line.strip_prefix("Max open files"))
+            .and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
+            .expect("the most that it may have");
+        assert!(size >= most.min(1 << 16), "{size} of {most}");
+    });
+}

@@ -24,6 +24,7 @@ pub(crate) use secrets::CallSecrets;
 pub(crate) use squash::Squashed;
 
 use crate::admission::Place;
+use crate::bell::Bell;
 use crate::exec::{ExecPlan, Finished, Memo};
 use crate::files::clerks::Clerks;
 use crate::processes::entry::Entry;
@@ -231,6 +232,7 @@ pub(crate) struct Handle {
     pub(crate) snapshot: Arc<Mutex<Session>>,
     /// Whether a command is under way.
     pub(crate) working: Arc<AtomicBool>,
+    pub(crate) bell: Arc<Bell>,
     /// What must not be seen of it.
     pub(crate) redactor: SharedRedactor,
 }
@@ -280,6 +282,8 @@ pub(crate) struct Actor {
     working: Arc<AtomicBool>,
     asks: mpsc::Receiver<Ask>,
     room: Option<Room>,
+    /// Of the room.
+    bell: Arc<Bell>,
     /// Of the room, once somebody has asked for its files.
     clerks: Option<Arc<Clerks>>,
     place: Option<Place>,
@@ -322,6 +326,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         owner,
         snapshot: snapshot.clone(),
         working: Arc::default(),
+        bell: Arc::default(),
         redactor: redactor.clone(),
     };
     if let Err(there) = shared.register(&row.session.id, &handle) {
@@ -345,6 +350,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, row: SessionRow, beginning: Beginning)
         working: handle.working.clone(),
         asks,
         room: None,
+        bell: handle.bell.clone(),
         clerks: None,
         place: None,
         network: None,

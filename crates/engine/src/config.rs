@@ -27,6 +27,34 @@ pub struct EngineConfig {
     pub master_key: Option<KeySource>,
     /// Host paths that every room sees read-only: source, place in the room.
     pub mounts: Vec<(PathBuf, PathBuf)>,
+    pub stay_awake: StayAwake,
+}
+
+/// Whether server and rooms stay awake for a moment for what is about to happen: faster, for processor time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StayAwake {
+    /// Where processors are idle.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl StayAwake {
+    /// One of so many processors may be spent on that.
+    const PROCESSORS_FOR_ONE: u64 = 4;
+
+    /// How many commands may be under way for another one to be worth it.
+    pub(crate) fn most_commands(self) -> u64 {
+        match self {
+            StayAwake::Auto => {
+                let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+                processors / Self::PROCESSORS_FOR_ONE
+            }
+            StayAwake::Always => u64::MAX,
+            StayAwake::Never => 0,
+        }
+    }
 }
 
 /// How much of the machine sessions may take. 0 means no limit.
@@ -160,6 +188,7 @@ impl EngineConfig {
             policy_file: None,
             master_key: None,
             mounts: Vec::new(),
+            stay_awake: StayAwake::default(),
         }
     }
 }

@@ -13,6 +13,7 @@
 mod access;
 mod actor;
 mod admission;
+mod bell;
 mod clock;
 mod config;
 mod disk;
@@ -54,7 +55,7 @@ pub use transfer::SessionExport;
 
 pub use config::{
     EngineConfig, ExecDefaults, NetworkSettings, PortLimits, ProcessLimits, Quotas, RecordWhat,
-    RecordingLimits,
+    RecordingLimits, StayAwake,
 };
 pub use files::archives::Export;
 pub use files::contents::Source;

@@ -31,6 +31,7 @@ pub(crate) struct Room {
     process: AsyncFd<OwnedFd>,
     /// Held so that the end of the room does not wait for the disk.
     root: Option<OwnedFd>,
+    bell: Option<OwnedFd>,
     /// Whether an earlier server's spawner made it: that one would have removed its groups, and is gone.
     adopted: bool,
 }
@@ -104,14 +105,25 @@ impl Room {
             control: watch_reading(control.into_fd())?,
             process: watch_reading(process)?,
             root: None,
+            bell: None,
             adopted: false,
         })
+    }
+
+    /// What a guest gives with its word that it is there: its bell, if it has one, and its root directory.
+    fn take_beside(&mut self, fds: &mut Vec<OwnedFd>) {
+        self.root = fds.pop();
+        self.bell = fds.pop();
+    }
+
+    pub(crate) fn take_bell(&mut self) -> Option<OwnedFd> {
+        self.bell.take()
     }
 
     async fn ready(&mut self) -> Result<Enforced, Problem> {
         match self.next().await {
             RoomEvent::Message(FromGuest::Ready { enforced }, mut fds) => {
-                self.root = fds.pop();
+                self.take_beside(&mut fds);
                 Ok(enforced)
             }
             RoomEvent::Message(FromGuest::Failed { error }, _) => Err(error.into()),
@@ -157,7 +169,7 @@ impl Room {
         loop {
             match self.next().await {
                 RoomEvent::Message(FromGuest::Answer { answer, .. }, mut fds) => {
-                    self.root = fds.pop();
+                    self.take_beside(&mut fds);
                     return Some(answer);
                 }
                 RoomEvent::Message(..) => {}

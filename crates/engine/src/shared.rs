@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) networks: Arc<Networks>,
     pub(crate) pools: Pools,
     pub(crate) metrics: Counts,
+    /// While fewer commands than this are under way, rooms are woken for another one before it is asked for.
+    pub(crate) awake_for: u64,
     /// Rings when there is something in the trash.
     pub(crate) trash: Notify,
     pub(crate) shutting_down: AtomicBool,
@@ -93,6 +95,7 @@ impl Shared {
         let redactors = Redactors::of_log();
         let store = Records::new(store, redactors.clone());
         let machine = Machine::find();
+        let awake_for = config.stay_awake.most_commands();
         let key_file = state.root().join("master.key");
         Shared {
             admission: Admission::new(config.quotas),
@@ -118,6 +121,7 @@ impl Shared {
             host_directories: Default::default(),
             pools: Pools::default(),
             metrics: Counts::default(),
+            awake_for,
             trash: Notify::new(),
             shutting_down: AtomicBool::new(false),
             capabilities: tokio::sync::OnceCell::new(),

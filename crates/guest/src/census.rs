@@ -142,6 +142,9 @@ impl Census {
             let Look { mut found, is_sure } = self.look(label, staff, &mut seen);
             found.retain(|pid| !stopped.contains(pid));
             if found.is_empty() && is_sure {
+                if stopped.is_empty() {
+                    return true;
+                }
                 break;
             }
             for pid in found {

@@ -1,6 +1,7 @@
 //! The launcher: stands behind the room's inner walls and starts commands there.
 
 use crate::launch::{LaunchRules, launch};
+use crate::vigil::next_for_launcher;
 use crate::{Walls, WorkGroup, clerk};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
@@ -48,7 +49,7 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     let mut has_session = false;
     let mut labels = Labels { are_wanted: walls.labels, key: walls.launcher_key, next: None };
     labels.prepare();
-    while let Ok(Received::Message(message, fds)) = channel.receive() {
+    while let Ok(Received::Message(message, fds)) = next_for_launcher(&channel) {
         let (command, spec) = match message {
             ToLauncher::Launch { command, spec } => (command, spec),
             ToLauncher::Clerk => {
@@ -61,6 +62,7 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
                 labels.prepare();
                 continue;
             }
+            ToLauncher::Soon => continue,
         };
         // One session for all commands, without a terminal: for the first one, since a room may have none.
         if !std::mem::replace(&mut has_session, true) {

@@ -29,6 +29,7 @@ mod secret_files;
 mod since;
 mod terminal;
 mod usage;
+mod vigil;
 
 use rustix::process::Resource;
 use std::io;

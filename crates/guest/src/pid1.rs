@@ -16,6 +16,7 @@ use crate::redaction::Redaction;
 use crate::runs::{Ended, FIRST_PIPE, Kept, Pipes};
 use crate::secret_files::SecretFiles;
 use crate::terminal::{open_terminal, resize};
+use crate::vigil::Vigil;
 use crate::{Guest, Meters};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -72,6 +73,7 @@ const CONTROL: u64 = 0;
 const LAUNCHER: u64 = 1;
 const SIGNALS: u64 = 2;
 const LISTENER: u64 = 3;
+const BELL: u64 = 4;
 
 /// Messages of the host that are dealt with before anything else is looked at.
 const MOST_MESSAGES: usize = 64;
@@ -107,6 +109,7 @@ struct Pid1 {
     waits_for_space: bool,
     /// Children reaped before the launcher's word of their start arrived.
     early: Vec<Reaped>,
+    vigil: Vigil,
     ended: bool,
 }
 
@@ -152,6 +155,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         held: false,
         waits_for_space: false,
         early: Vec::new(),
+        vigil: Vigil::new()?,
         ended: false,
     };
     if pid1.host.is_deserted() {
@@ -160,6 +164,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
     pid1.watch(pid1.signals.as_fd(), SIGNALS)?;
     pid1.host.control().map_or(Ok(()), |control| pid1.watch(control, CONTROL))?;
     pid1.host.listener().map_or(Ok(()), |listener| pid1.watch(listener, LISTENER))?;
+    pid1.vigil.watch(&pid1.epoll, BELL)?;
     pid1.start_launcher()?;
     while !pid1.ended {
         pid1.turn()?;
@@ -224,12 +229,17 @@ impl Pid1 {
         });
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 32];
-        let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+        let count = match self.vigil.wait(&self.epoll, &mut events, timeout.as_ref()) {
             Ok(count) => count,
             Err(Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
         let happened = |key: u64| events[..count].iter().find(|event| event.data.u64() == key);
+        if happened(BELL).is_some() && self.frozen_since.is_none() && !self.held {
+            self.vigil.begin();
+            // Its own waking goes along with ours.
+            let _ = self.launcher.try_send(&ToLauncher::Soon, &[]);
+        }
         // All that the launcher said is heard before its or a command's end is acted on.
         if happened(LAUNCHER).is_some() || happened(SIGNALS).is_some() {
             while self.hear_launcher()? {}
@@ -239,9 +249,12 @@ impl Pid1 {
             let _ = next_signal(self.signals.as_fd());
             self.reap_all()?;
         }
-        // After the ends: a command that has ended is told of first, and what it wrote was read with it.
+        // After the ends: a command that has ended is told of first, and what it wrote was read with it. A pipe without a writer
+        // is no hurry while the end of a command is waited for, which comes a moment later.
+        let is_awake = self.vigil.is_on();
         for event in &events[..count] {
             if event.data.u64() >= FIRST_PIPE
+                && !(is_awake && { event.flags } == epoll::EventFlags::HUP)
                 && let Some((command, stream, data)) = self.pipes.pump(event.data.u64())
                 && let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept)
             {
@@ -314,11 +327,15 @@ impl Pid1 {
                     self.ended_runs.remove(&ended);
                 }
                 self.run_kept(command, spec, (output, timeout_ms, memo), fds)?;
+                self.vigil.asked();
                 if let Some(kept) = self.commands.get_mut(&command).and_then(Command::kept) {
                     kept.is_alone = alone;
                 }
             }
-            ToGuest::Spawn(spawn) => self.spawn(*spawn, fds)?,
+            ToGuest::Spawn(spawn) => {
+                self.spawn(*spawn, fds)?;
+                self.vigil.asked();
+            }
             ToGuest::CloseInput { command } => self.close_input(command),
             ToGuest::Redact { command, values } => self.redact_command(command, values),
             ToGuest::Clerk => self.start_clerk(fds),
@@ -329,6 +346,7 @@ impl Pid1 {
                     Question::Unmount { target, remove_place } => {
                         (mounts::unmount(target, *remove_place), Vec::new())
                     }
+                    Question::Give(gift) => (self.give(gift, fds), Vec::new()),
                     _ => self.answer(&question),
                 };
                 self.host.tell(FromGuest::Answer { request, answer }, fds)?;
@@ -410,9 +428,9 @@ impl Pid1 {
         match said {
             FromLauncher::Ready => {
                 if !std::mem::replace(&mut self.ready, true) {
-                    let root = if self.host.is_durable() { kept::root_directory() } else { None };
+                    let beside = if self.host.is_durable() { self.beside_hello() } else { Vec::new() };
                     let ready = FromGuest::Ready { enforced: self.enforced.clone() };
-                    self.host.tell(ready, root.into_iter().collect())?;
+                    self.host.tell(ready, beside)?;
                 }
             }
             FromLauncher::WallFailed { wall, errno } => {
@@ -543,6 +561,7 @@ impl Pid1 {
         let (run, label) = (kept.run, kept.label);
         let ended = Ended { report, output: kept.output, memo: kept.memo, spawned_pid, run, label };
         self.ended_runs.insert(command, ended);
+        self.vigil.end();
         self.tell_end(command)
     }
 

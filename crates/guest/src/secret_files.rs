@@ -27,11 +27,19 @@ pub(crate) struct SecretFiles {
 
 impl SecretFiles {
     pub(crate) fn new(place: Option<OwnedFd>, switches_users: bool) -> SecretFiles {
-        if let Some(place) = &place {
-            // An empty set, so that the place is there; one that cannot be made is told of when it is needed.
-            let _ = rustix::fs::mkdirat(place, CURRENT, Mode::from_raw_mode(0o755));
-        }
-        SecretFiles { place, switches_users, sets: 0 }
+        let mut files = SecretFiles { place: None, switches_users, sets: 0 };
+        place.into_iter().for_each(|place| files.settle(place));
+        files
+    }
+
+    pub(crate) fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    pub(crate) fn settle(&mut self, place: OwnedFd) {
+        // An empty set, so that the place is there; one that cannot be made is told of when it is needed.
+        let _ = rustix::fs::mkdirat(&place, CURRENT, Mode::from_raw_mode(0o755));
+        self.place = Some(place);
     }
 
     /// Puts this set in the place of the one that is there: all of it, or nothing changes.

@@ -33,6 +33,11 @@ impl Meters {
         value(&self.oom, "oom_kill").unwrap_or(0)
     }
 
+    /// How many processes and threads of the room there are, its staff included that is in its group.
+    pub(crate) fn tasks(&self) -> Option<u64> {
+        value(&self.pids, "")
+    }
+
     pub(crate) fn read(&self) -> Usage {
         Usage {
             cpu_micros: value(&self.cpu, "usage_usec").unwrap_or(0),

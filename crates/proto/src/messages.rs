@@ -220,7 +220,7 @@ pub enum Question {
     Gauge,
     /// Show me the room's user and network namespaces, to make its way out in.
     Namespaces,
-    /// Secrets for the room.
+    /// Secrets for the room. Beside it, for a room that has said [`Answer::NoPlace`]: the place for files.
     Give(Box<Gift>),
     /// What is looked for in output? For a host that comes after the one that gave it.
     Redacted,
@@ -246,7 +246,7 @@ pub enum RunStage {
 /// What the guest says to a [`Question`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Beside it: the room's root directory.
+    /// Beside it: the room's bell and its root directory, as with [`FromGuest::Ready`].
     Here {
         enforced: Enforced,
         frozen: bool,
@@ -304,12 +304,15 @@ pub enum Answer {
     /// Beside it: the room's user namespace, then its network namespace.
     Namespaces,
     Redacted(Vec<Secret>),
+    /// To [`Question::Give`]: there is no place for files. What is not to be seen is looked for by now.
+    NoPlace,
 }
 
 /// Guest to host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromGuest {
-    /// The room stands, and this is what is in force.
+    /// The room stands, and this is what is in force. Beside it, in a durable room: its bell, which the host rings when it is
+    /// about to ask for a command, and its root directory.
     Ready {
         enforced: Enforced,
     },
@@ -357,6 +360,8 @@ pub enum ToLauncher {
     },
     /// Beside it, in place of the stdio: the clerk's channel.
     Clerk,
+    /// Something else comes in a moment, and is worth staying awake for.
+    Soon,
 }
 
 /// Launcher to guest.

@@ -17,6 +17,9 @@ pub enum MountTask {
     Detach { targets: Vec<PathBuf>, remove_places: bool },
     /// Remove what was made in directories of the host to protect names that were not there. Answered by `Done`.
     Tidy { binds: Vec<Bind> },
+    /// As root: give a room that runs a place for secrets. Beside it: the room's pidfd. Answered by one `Tree`, the place, which is
+    /// attached by then, and `Done`.
+    Secrets,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -14,12 +14,13 @@ mod root;
 mod secrets;
 
 pub(crate) use host_directories::{host_paths, map_owner};
+pub(crate) use secrets::mount_in as mount_secrets_in;
 
 use crate::cgroup::{Groups, RoomGroup};
 use crate::identity::{Privilege, UidRange, UidRanges};
 use crate::mounts::{
-    Attributes, FsOption, attach, attach_in_room, change_root, clone_tree, directory, make, replace_root,
-    set_attributes,
+    Attributes, FsOption, attach, attach_in_room, bind, change_root, directory, in_directory, in_room, make,
+    replace_root, set_attributes,
 };
 use crate::seccomp::{self, Strictness};
 use crate::step::During;
@@ -303,8 +304,8 @@ fn make_user_namespace(builder: &mut Builder<'_>, made: &mut Made) -> Result<(),
 fn bind_the_machine(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
     let root = made.root()?;
     for (source, target) in &builder.template.binds {
-        let tree = clone_tree(source).during("bind the system")?;
-        match builder.attach(tree.as_fd(), root.as_fd(), target) {
+        let place = in_room(root.as_fd(), target);
+        match place.and_then(|place| in_directory(place.as_fd(), || bind(source, "."))) {
             // The room's root has put something of its own there, in its own /etc: that is what it sees.
             Err(error) if target.starts_with("etc") && is_elsewhere(&error) => {}
             attached => attached.during("bind the system")?,
@@ -375,14 +376,12 @@ fn mask_proc(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError
         .iter()
         .map(|name| (name, "/source/empty/file"))
         .chain(MASKED_DIRS.iter().map(|name| (name, "/source/empty/directory")));
-    for (name, with) in masks {
-        if rustix::fs::accessat(&proc, *name, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
-            .is_ok()
-        {
-            let mask = clone_tree(with).during(step)?;
-            attach(mask.as_fd(), proc.as_fd(), name).during(step)?;
-        }
-    }
+    let mask = |(name, with): (&&str, &str)| match bind(with, name) {
+        // Not every kernel has all of them. What they are masked with is always there: the template has made it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && Path::new(with).exists() => Ok(()),
+        masked => masked,
+    };
+    in_directory(proc.as_fd(), || masks.into_iter().try_for_each(mask)).during(step)?;
     set_attributes(proc.as_fd(), Attributes::READ_ONLY, None).during(step)?;
     made.holds(Layer::Proc, "read-only, masked");
     Ok(())

@@ -5,7 +5,7 @@
 //! authority over. Elsewhere the namespace is the room's own: its guest gets the tree, and attaches it.
 
 use crate::binds::{guard, refused, remove_placeholders, take};
-use crate::build::map_owner;
+use crate::build::{map_owner, mount_secrets_in};
 use crate::identity::Privilege;
 use crate::mounts::{attach, attach_on, directory};
 use crate::step::During;
@@ -35,6 +35,7 @@ pub(crate) fn run(template: &Template, privilege: Privilege, task: MountTask, fd
         (MountTask::Detach { targets, remove_places }, Some(room)) => {
             detach_all(&targets, remove_places, room.as_fd()).map_err(Refusal::other)
         }
+        (MountTask::Secrets, Some(room)) => give_place(room.as_fd(), &channel).map_err(Refusal::other),
         (MountTask::Tidy { binds }, _) => tidy(template, &binds).map_err(Refusal::other),
         _ => Err(Refusal::other(RoomError::invalid("a mount task came without its room", ""))),
     };
@@ -132,6 +133,15 @@ fn detach_all(targets: &[PathBuf], remove_places: bool, room: BorrowedFd<'_>) ->
         }
     }
     Ok(())
+}
+
+/// A place for secrets, in a room that was made without one.
+fn give_place(room: BorrowedFd<'_>, channel: &Channel) -> Result<(), RoomError> {
+    let step = "/run/secrets";
+    let owner = first_id(room).during("the room's ids")?;
+    let root = go_into(room)?;
+    let place = mount_secrets_in(root.as_fd(), Some(owner)).during(step)?;
+    channel.send(&FromMounter::Tree, &[place.as_fd()]).during(step)
 }
 
 /// What it stands in can be moved by the room's root, and it goes along.

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 pub(crate) use workroom_sys::mount::{
-    Attributes, FsOption, attach, change_root, clone_tree, clone_tree_at, directory, make, make_overlay,
-    make_private, replace_root, set_attributes,
+    Attributes, FsOption, attach, bind, change_root, clone_tree, clone_tree_at, directory, make,
+    make_overlay, make_private, replace_root, set_attributes,
 };
 pub(crate) use workroom_sys::place::attach_on;
 
@@ -16,6 +16,15 @@ pub(crate) const PLAIN: Attributes = Attributes::NO_SUID.and(Attributes::NO_DEV)
 /// Puts a detached mount at `target` in a tree that a room has written to: no link on the way is followed.
 pub(crate) fn attach_in_room(mount: BorrowedFd<'_>, root: BorrowedFd<'_>, target: &Path) -> io::Result<()> {
     attach_on(mount, in_room(root, target)?.as_fd())
+}
+
+/// Does something in a directory, and comes back.
+pub(crate) fn in_directory<T>(dir: BorrowedFd<'_>, action: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let here = directory(".")?;
+    rustix::process::fchdir(dir)?;
+    let done = action();
+    rustix::process::fchdir(here)?;
+    done
 }
 
 /// Opens a place in a tree that a room has written to, only to name it. Links there are the room's, and would be

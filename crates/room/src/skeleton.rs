@@ -127,7 +127,7 @@ const GENERATED: [(&str, &str); 8] = [
 ];
 
 /// Directories with their modes.
-const DIRECTORIES: [(&str, u32); 23] = [
+const DIRECTORIES: [(&str, u32); 24] = [
     ("dev", 0o755),
     ("etc", 0o755),
     ("etc/ssl", 0o755),
@@ -140,6 +140,7 @@ const DIRECTORIES: [(&str, u32); 23] = [
     ("root", 0o700),
     ("run", 0o755),
     ("run/.secrets", 0o755),
+    ("run/.secrets/current", 0o755),
     ("run/lock", 0o1777),
     ("srv", 0o755),
     ("sys", 0o555),

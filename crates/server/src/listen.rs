@@ -51,23 +51,25 @@ pub async fn run(
     let tcp_port = listeners.tcp.first().and_then(|first| Some(first.local_addr().ok()?.port()));
     let app = Arc::new(App::new(config, engine, stopping.clone(), tcp_port));
     let router = routes::router(app.clone());
-    accept(Some(app), router, (stop, stopping), listeners, (drain, connections), shutdown).await;
+    let awake = Vigil::new(app.engine.stays_awake());
+    accept(Some(app), (router, awake), (stop, stopping), listeners, (drain, connections), shutdown).await;
     Ok(())
 }
 
 /// Serves one router alone: none of the API, no previews.
 pub(crate) async fn run_router(
-    router: Router,
+    (router, stays_awake): (Router, bool),
     (drain, connections): (Duration, usize),
     listeners: Listeners,
     shutdown: impl Future<Output = ()>,
 ) {
+    let router = (router, Vigil::new(stays_awake));
     accept(None, router, Stopping::channel(), listeners, (drain, connections), shutdown).await;
 }
 
 async fn accept(
     app: Option<Arc<App>>,
-    router: Router,
+    (router, awake): (Router, Vigil),
     (stop, stopping): (watch::Sender<bool>, Stopping),
     listeners: Listeners,
     (drain, connections): (Duration, usize),
@@ -77,7 +79,7 @@ async fn accept(
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let share = descriptors.map_or(usize::MAX, |all| (all / 4) as usize);
     let connections = connections.min(share).max(1);
-    let awake = Arc::new(Vigil::new());
+    let awake = Arc::new(awake);
     let keeper = awake.clone();
     tokio::spawn(async move { keeper.keep().await });
     // Nothing is sent: it closes when the last connection has dropped its end.

@@ -16,9 +16,6 @@ use tokio::sync::Notify;
 const WHILE_UNDER_WAY: Duration = Duration::from_millis(2);
 const AFTER_AN_ANSWER: Duration = Duration::from_micros(100);
 
-/// With fewer processors, whoever stays awake is in the way of the command that it waits for.
-const FEWEST_PROCESSORS: usize = 4;
-
 pub(crate) struct Vigil {
     is_worth_it: bool,
     since: Instant,
@@ -46,10 +43,10 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Vigil {
-    pub(crate) fn new() -> Vigil {
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    /// With few processors, whoever stays awake is in the way of the command that it waits for.
+    pub(crate) fn new(is_worth_it: bool) -> Vigil {
         Vigil {
-            is_worth_it: processors >= FEWEST_PROCESSORS,
+            is_worth_it,
             since: Instant::now(),
             last_request: AtomicU64::new(0),
             last_answer: AtomicU64::new(0),
@@ -100,7 +97,7 @@ mod tests {
 
     #[test]
     fn it_is_on_while_a_request_is_new_and_for_a_moment_after_its_answer() {
-        let vigil = Vigil::new();
+        let vigil = Vigil::new(false);
         let start = vigil.since + Duration::from_secs(5);
         assert!(!vigil.is_on(start));
         let request = vigil.begin(start);
@@ -118,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_kept_awake_for_ever() {
-        let vigil = Vigil { is_worth_it: true, ..Vigil::new() };
+        let vigil = Vigil::new(true);
         let keep = vigil.keep();
         let look = async {
             for _ in 0..3 {

@@ -5,7 +5,7 @@ use crate::check;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_bind_recursive, move_mount, open_tree,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -84,6 +84,12 @@ pub fn clone_tree_at(dir: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<
 /// Puts a detached mount at `target` below `dir`. A symlink as the last component is not followed.
 pub fn attach(mount: BorrowedFd<'_>, dir: BorrowedFd<'_>, target: impl AsRef<Path>) -> io::Result<()> {
     Ok(move_mount(mount, "", dir, target.as_ref(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Copies the tree at `source`, with everything mounted beneath it, to `target`, in one call: each call that changes mounts
+/// waits for all others of the machine that do.
+pub fn bind(source: impl AsRef<Path>, target: impl AsRef<Path>) -> io::Result<()> {
+    Ok(mount_bind_recursive(source.as_ref(), target.as_ref())?)
 }
 
 /// One option of a file system being made.

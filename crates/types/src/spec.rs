@@ -193,6 +193,8 @@ pub struct RoomSpec {
     pub binds: Vec<Bind>,
     /// Whether it writes, or may come to write, to directories of the host: its commands make no setuid files then.
     pub writes_to_host: bool,
+    /// Whether it has a place for secrets from the start. As root any other gets one with its first.
+    pub secret_files: bool,
     pub lifetime: Lifetime,
     /// Layers that must hold although they are not required by default.
     pub require: LayerSet,

@@ -192,7 +192,7 @@ impl Actor {
         match room.call_again().await {
             Some(adopted) => {
                 let known: Vec<u32> = self.commands.keys().copied().collect();
-                self.room = Some(adopted.room);
+                self.move_in(adopted.room);
                 // Others are asked for on the new line.
                 self.clerks = None;
                 self.secrets_of_adopted().await;

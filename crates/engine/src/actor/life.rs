@@ -44,7 +44,7 @@ impl Actor {
         match self.build().await {
             Ok((room, enforced)) => {
                 self.shared.metrics.rooms_started.fetch_add(1, Relaxed);
-                self.room = Some(room);
+                self.move_in(room);
                 self.place = Some(place);
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
@@ -96,7 +96,7 @@ impl Actor {
                 self.look_on();
                 let state = if adopted.frozen { SessionState::Paused } else { SessionState::Running };
                 self.enter(state, None);
-                self.room = Some(adopted.room);
+                self.move_in(adopted.room);
                 Box::pin(self.connect_network()).await;
                 Box::pin(self.secrets_of_adopted()).await;
                 self.attach_all(&adopted.commands).await;
@@ -171,6 +171,12 @@ impl Actor {
         tokio::task::spawn_blocking(move || drop(root));
     }
 
+    /// From here on this is the session's room.
+    pub(super) fn move_in(&mut self, mut room: Room) {
+        self.bell.hang(room.take_bell());
+        self.room = Some(room);
+    }
+
     /// Ends the room, and gives what holds its file system.
     async fn take_room_down(&mut self, why: &str) -> Option<OwnedFd> {
         let root = match self.room.take() {
@@ -185,6 +191,7 @@ impl Actor {
     /// Whoever waits for a command of the room learns that it will not end.
     pub(super) async fn room_is_gone(&mut self, why: &str) {
         self.place = None;
+        self.bell.hang(None);
         Box::pin(self.disconnect_network()).await;
         self.shared.ports.cut(&self.row.session.id);
         if let Some(clerks) = self.clerks.take() {
@@ -352,6 +359,7 @@ pub(crate) fn room_spec(
         mounts: mounts.collect(),
         binds: Vec::new(),
         writes_to_host: false,
+        secret_files: policy.secrets.as_ref().is_some_and(|secrets| !secrets.files.is_empty()),
         lifetime: Lifetime::Durable,
         require: validate::layers(&policy.require)?,
         // Where nothing can limit what is written the record says so; a policy may require it.

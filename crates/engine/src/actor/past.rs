@@ -166,7 +166,7 @@ impl Actor {
         }
         match built {
             Some(Ok((room, enforced))) => {
-                self.room = Some(room);
+                self.move_in(room);
                 self.cpu_seen = 0;
                 self.row.session.enforced = enforced;
                 self.mounts_stand(&before.session.mounts, "server").await;

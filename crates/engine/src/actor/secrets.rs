@@ -5,13 +5,15 @@
 //! have its guesses of other secrets confirmed would find them out letter by letter.
 
 use super::Actor;
+use crate::mounts::mounter::Mounter;
 use crate::room::gone;
 use crate::secrets::redactors;
 use crate::secrets::resolve::{self, Known, Seeker, compile};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use workroom_proto::{Answer, Gift, Question, ToGuest};
+use workroom_proto::{Answer, Gift, MountTask, Question, ToGuest};
 use workroom_store::Change;
 use workroom_types::{CommandSpec, Problem, ProblemCode, Process, SecretPolicy};
 use workroom_vault::{Redactor, SecretName, SecretValue, SharedRedactor};
@@ -205,19 +207,31 @@ impl Actor {
             redact: new.iter().map(|known| known.sent_as(known.name.as_str())).collect(),
             files: files.map(|files| files.iter().map(|(file, known)| known.sent_as(file)).collect()),
         };
-        match self.ask(Question::Give(Box::new(gift))).await? {
-            (Answer::Done, _) => {}
-            (Answer::Failed { why }, _) => {
-                return Err(Problem::new(
-                    ProblemCode::SecretsUnavailable,
-                    format!("secrets cannot be written to /run/secrets: {why}"),
-                    "give them as variables, or start the session anew",
-                ));
-            }
+        let give = Question::Give(Box::new(gift));
+        let mut answer = self.ask(give.clone()).await?.0;
+        if answer == Answer::NoPlace {
+            let place = self.place_for_secrets().await?;
+            answer = self.ask_with(give, place).await?.0;
+        }
+        match answer {
+            Answer::Done => {}
+            Answer::Failed { why } => return Err(no_files(&why)),
+            Answer::NoPlace => return Err(no_files("/run is not as it was made, and has no place for them")),
             _ => return Err(gone("the room does not answer as it should")),
         }
         self.secrets.given.extend(new);
         Ok(())
+    }
+
+    /// Makes a place for files in a room that has none yet.
+    async fn place_for_secrets(&self) -> Result<Vec<OwnedFd>, Problem> {
+        let Some(room) = &self.room else { return Err(gone("the session has no room")) };
+        if !self.shared.machine.is_root {
+            // It had one from the start, unless there was no place for it.
+            return Ok(Vec::new());
+        }
+        let made = Mounter::run(&self.shared, MountTask::Secrets, Some(room.process())).await;
+        made.map_err(|problem| no_files(&problem.detail))
     }
 
     /// For a next server, which asks the guest what it looks for.
@@ -278,6 +292,14 @@ impl Actor {
             redactors::clean_text(&redactor, text);
         }
     }
+}
+
+fn no_files(why: &str) -> Problem {
+    Problem::new(
+        ProblemCode::SecretsUnavailable,
+        format!("secrets cannot be written to /run/secrets: {why}"),
+        "give them as variables, or start the session anew",
+    )
 }
 
 fn assignment(variable: &str, known: &Known) -> Vec<u8> {

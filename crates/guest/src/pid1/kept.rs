@@ -25,7 +25,7 @@ impl Pid1 {
                     freezes_by_group: matches!(self.freezer, Freezer::Group { .. }),
                     commands,
                 };
-                (answer, root_directory().into_iter().collect())
+                (answer, self.beside_hello())
             }
             Question::Attach { command } if self.is_spawned(*command) => {
                 self.attach_spawned(*command).unwrap_or_else(failed)
@@ -64,16 +64,14 @@ impl Pid1 {
             }
             Question::Run { command, mark } => (self.run_underway(*command, *mark), Vec::new()),
             Question::EndRun { command, mark } => (self.end_run(*command, *mark), Vec::new()),
-            Question::Give(gift) => match self.give(gift) {
-                Ok(()) => (Answer::Done, Vec::new()),
-                Err(error) => failed(error),
-            },
             Question::Redacted => (Answer::Redacted(self.redaction.given().to_vec()), Vec::new()),
             Question::Connect { port, v6 } => match connect(*port, *v6) {
                 Ok(socket) => (Answer::Connected, vec![socket]),
                 Err(error) => failed(error),
             },
-            Question::Mount { .. } | Question::Unmount { .. } => (Answer::Unknown, Vec::new()),
+            Question::Mount { .. } | Question::Unmount { .. } | Question::Give(_) => {
+                (Answer::Unknown, Vec::new())
+            }
             Question::Namespaces => match self.census.namespaces() {
                 Ok(namespaces) => (Answer::Namespaces, namespaces),
                 Err(error) => failed(error),
@@ -94,6 +92,12 @@ impl Pid1 {
                 (answer, Vec::new())
             }
         }
+    }
+
+    /// What a host is given with the word that the room is there.
+    pub(super) fn beside_hello(&self) -> Vec<OwnedFd> {
+        let Some(root) = root_directory() else { return Vec::new() };
+        self.vigil.bell().try_clone_to_owned().into_iter().chain([root]).collect()
     }
 
     /// Starts a command whose output stays here until somebody wants it.
@@ -165,6 +169,12 @@ impl Pid1 {
         signal_group(*pid, Signal::KILL.as_raw());
     }
 
+    /// Whether the group that counts the room's processes says that there are none. It need not: it is a quick look.
+    fn group_is_empty(&self) -> bool {
+        let of_launcher = self.launcher_parts.as_ref().is_some_and(|parts| !parts.work.join.is_empty());
+        self.meters.tasks() == Some(u64::from(of_launcher))
+    }
+
     /// Ends what a command has left running that has ended itself. The kernel gives the number of a label that nothing
     /// has any more to the next one: nothing is ended that may be of another command.
     fn kill_what_it_left(&mut self, command: u32) {
@@ -180,6 +190,7 @@ impl Pid1 {
         // Most leave nobody: one look says so.
         if label == 0
             || self.commands.values().any(is_or_may_be)
+            || self.group_is_empty()
             || self.census.others(&self.staff).is_empty()
         {
             return;
@@ -267,6 +278,6 @@ impl Pid1 {
 }
 
 /// For the host to hold: with it, the end of the room does not wait for the disk.
-pub(super) fn root_directory() -> Option<OwnedFd> {
+fn root_directory() -> Option<OwnedFd> {
     rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }

@@ -1,13 +1,14 @@
 //! Secrets of the room: given by the host, written to files, and looked for in all output.
 
 use super::{Command, Pid1};
-use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
-use workroom_proto::{Gift, Secret};
+use workroom_proto::{Answer, Gift, Secret};
 
 impl Pid1 {
     /// What is looked for first, so that nothing can show a file's content before.
-    pub(super) fn give(&mut self, gift: &Gift) -> io::Result<()> {
+    pub(super) fn give(&mut self, gift: &Gift, place: Vec<OwnedFd>) -> Answer {
+        place.into_iter().for_each(|place| self.secret_files.settle(place));
         self.redacts |= !gift.redact.is_empty();
         if self.redaction.add(gift.redact.clone()) {
             let redaction = &mut self.redaction;
@@ -20,8 +21,12 @@ impl Pid1 {
             }
         }
         match &gift.files {
-            Some(files) => self.secret_files.replace(files),
-            None => Ok(()),
+            Some(_) if !self.secret_files.has_place() => Answer::NoPlace,
+            Some(files) => match self.secret_files.replace(files) {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Failed { why: error.to_string() },
+            },
+            None => Answer::Done,
         }
     }
 

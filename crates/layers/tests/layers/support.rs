@@ -204,6 +204,7 @@ impl Stage {
             mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],
             binds: Vec::new(),
             writes_to_host: false,
+            secret_files: false,
             lifetime: Lifetime::Connection,
             require: LayerSet::EMPTY,
             allow_missing: LayerSet::from_iter(workroom_types::Layer::ALL),

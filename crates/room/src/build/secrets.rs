@@ -1,11 +1,16 @@
 //! The place of a session's secrets: memory of the room's own, which no layer ever has.
+//!
+//! A file system more is more than it seems: the kernel keeps a slot for each in every memory cgroup of the machine. Where root makes
+//! rooms, those that are given no secrets as files have none, and a room that runs gets one when it is given some.
 
 use super::{Builder, Made, is_elsewhere};
-use crate::mounts::{FsOption, make};
+use crate::identity::Privilege;
+use crate::mounts::{FsOption, attach_in_room, make};
 use crate::step::During;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountAttrFlags;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use workroom_types::{Lifetime, RoomError};
 
@@ -18,11 +23,24 @@ const INODES: &str = "2048";
 
 /// Only rooms of sessions have secrets.
 pub(super) fn mount_secrets(builder: &mut Builder<'_>, made: &mut Made) -> Result<(), RoomError> {
-    if builder.spec.lifetime != Lifetime::Durable {
+    let is_made_later = builder.privilege == Privilege::Root && !builder.spec.secret_files;
+    if builder.spec.lifetime != Lifetime::Durable || is_made_later {
         return Ok(());
     }
-    // As root this is made with ids of the machine; the guest is going to be the first of the room's own.
-    let owner = builder.range.as_ref().map(|range| range.base.to_string());
+    let owner = builder.range.as_ref().map(|range| range.base);
+    match mount_in(made.root()?.as_fd(), owner) {
+        Ok(place) => made.secrets = Some(place),
+        // The room's root has changed its own /run: it has no secrets as files, and whoever gives it some is told.
+        Err(error) if is_elsewhere(&error) => {}
+        Err(error) => return Err(error).during("/run/secrets"),
+    }
+    Ok(())
+}
+
+/// Makes it in a room's tree; answers its root directory. As root this is made with ids of the machine: `owner` is the first of the
+/// room's, which the guest has.
+pub(crate) fn mount_in(root: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<OwnedFd> {
+    let owner = owner.map(|owner| owner.to_string());
     let mut options =
         vec![FsOption::Set("size", SIZE), FsOption::Set("nr_inodes", INODES), FsOption::Set("mode", "0755")];
     if let Some(owner) = &owner {
@@ -31,14 +49,8 @@ pub(super) fn mount_secrets(builder: &mut Builder<'_>, made: &mut Made) -> Resul
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let mount = make("tmpfs", &options, quiet).during("/run/secrets")?;
-    match builder.attach(mount.as_fd(), made.root()?.as_fd(), Path::new(PLACE)) {
-        Ok(()) => {}
-        // The room's root has changed its own /run: it has no secrets as files, and whoever gives it some is told.
-        Err(error) if is_elsewhere(&error) => return Ok(()),
-        refused => refused.during("/run/secrets")?,
-    }
+    let mount = make("tmpfs", &options, quiet)?;
+    attach_in_room(mount.as_fd(), root, Path::new(PLACE))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    made.secrets = Some(rustix::fs::openat(&mount, ".", flags, Mode::empty()).during("/run/secrets")?);
-    Ok(())
+    Ok(rustix::fs::openat(&mount, ".", flags, Mode::empty())?)
 }

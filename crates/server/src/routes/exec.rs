@@ -30,6 +30,7 @@ use workroom_types::{ExecRequest, ExecResult};
 )]
 pub(crate) async fn exec(mut call: Call) -> Answer {
     call.no_query()?;
+    call.engine().announce(&call.caller, call.id());
     let limit = call.app.config.body.json;
     let (request, body) = call.json::<ExecRequest>(limit).await?;
     if accepts(call.headers(), EVENT_STREAM) {

@@ -39,6 +39,7 @@ const INPUT_PATIENCE: Duration = Duration::from_secs(10);
 )]
 pub(crate) async fn start(mut call: Call) -> Answer {
     call.no_query()?;
+    call.engine().announce(&call.caller, call.id());
     let limit = call.app.config.body.json;
     let (request, body) = call.json::<StartProcess>(limit).await?;
     let id = call.id().to_owned();

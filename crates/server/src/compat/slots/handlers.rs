@@ -194,6 +194,9 @@ async fn in_slot(
 ) -> Result<Envelope, Refusal> {
     let mut turn = pool.turn(slot).await;
     turn.begin(execution_id);
+    if tool == "bash" {
+        turn.announce();
+    }
     if !["bash", "bash_stateful", "tmux", "read_file", "write_file"].contains(&tool) {
         return Ok(Envelope::refused(format!("Unknown tool: {tool}")));
     }

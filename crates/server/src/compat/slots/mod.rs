@@ -93,6 +93,7 @@ impl SlotServer {
             // First: calls under way end with their rooms.
             self.pool.close().await;
         };
+        let router = (router, self.pool.engine().stays_awake());
         run_router(router, (DRAIN, CONNECTIONS), listeners, ending).await;
         // What a call that came in between may have made.
         self.pool.close().await;

@@ -227,6 +227,13 @@ impl Pool {
 }
 
 impl Turn<'_> {
+    /// A command is about to be asked for.
+    pub(super) fn announce(&self) {
+        if let Some(session) = &self.desk.session {
+            self.engine().announce(self.caller(), session);
+        }
+    }
+
     /// The call is a tool's from here on, and is seen as this until the turn is over.
     pub(super) fn begin(&self, execution_id: &Value) {
         *lock(&self.slot.executing) = Some(execution_id.clone());
