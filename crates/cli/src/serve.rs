@@ -355,8 +355,9 @@ fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), 
         let (tcp, addresses) = listen_tcp(&plan.addresses).await?;
         let socket = Socket::bind(&plan.socket)?;
         let mut signals = Signals::new()?;
-        let config = EngineConfig { listeners: addresses.clone(), ..plan.engine };
-        let engine = Engine::open(config, spawner).await.map_err(|problem| problem.to_string())?;
+        let engine = Engine::open(plan.engine, addresses.clone(), spawner)
+            .await
+            .map_err(|problem| problem.to_string())?;
         announce(&addresses, &plan.socket, &state.join("token"));
         let listeners = Listeners { tcp, unix: vec![socket.listener()?] };
         workroom_server::run(plan.server, engine.clone(), listeners, async {

@@ -160,7 +160,9 @@ fn serve(plan: Plan, spawner: Option<Result<Spawner, RoomError>>) -> Result<(), 
     let served = runtime.block_on(async {
         let (tcp, addresses) = listen_tcp(&[plan.address]).await?;
         let mut signals = Signals::new()?;
-        let engine = Engine::open(plan.engine, spawner).await.map_err(|problem| problem.to_string())?;
+        let engine = Engine::open(plan.engine, addresses.clone(), spawner)
+            .await
+            .map_err(|problem| problem.to_string())?;
         let server =
             SlotServer::open(engine.clone(), plan.settings).await.map_err(|problem| problem.to_string())?;
         announce(&addresses);

@@ -43,3 +43,36 @@ fn slots_reach_what_their_server_allows_and_nothing_where_a_call_wants_that() {
         assert_eq!(denied["success"], false, "{denied}");
     });
 }
+
+#[test]
+fn no_network_that_a_server_allows_leads_to_the_server() {
+    for_each_user(async |user| {
+        // On the address that the server has, so that only who listens there tells them apart.
+        let upstream = Upstream::http("127.0.0.1", &[]).await;
+        for net in ["allow:127.0.0.0/8", "allow:127.0.0.1/32", "open"] {
+            let setup = Setup::of(user).slots(2).arguments(&["--net", net]);
+            let slots = Slots { server: setup.start() };
+            let through = "curl -sS --fail -m 20 --noproxy '' -x http://127.0.0.1:3128";
+            if net != "open" {
+                let fetch = format!("{through} http://{}/", upstream.address);
+                let open = slots.tool("slot_0", "bash", json!({"command": fetch})).await;
+                assert_eq!(open["success"], true, "{net}: {open}");
+            }
+            let port = slots.server.address().port();
+            let other = json!({"slot_id": "slot_1", "tool": "bash", "args": {"command": "id"}}).to_string();
+            for at in ["127.0.0.1", "localhost", "127.1", "[::ffff:127.0.0.1]"] {
+                for call in [
+                    format!("{through} http://{at}:{port}/health"),
+                    format!(
+                        "{through} -H 'Content-Type: application/json' -d '{other}' http://{at}:{port}/execute"
+                    ),
+                ] {
+                    let denied = slots.tool("slot_0", "bash", json!({"command": call})).await;
+                    assert_eq!(denied["success"], false, "{net}, {call}: {denied}");
+                    let said = denied["output"].as_str().unwrap_or_default();
+                    assert!(!said.contains("uid=") && !said.contains("status"), "{net}, {call}: {denied}");
+                }
+            }
+        }
+    });
+}

@@ -1,14 +1,15 @@
 //! Tokens: made, told apart, revoked.
 
+use crate::idempotency::intent;
 use crate::state_dir::write_durably;
-use crate::{storage, validate};
+use crate::{Engine, Permit, sessions, storage, validate};
 use aws_lc_rs::{constant_time, digest};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use workroom_store::{Change, Outcome, Store, TokenRow};
 use workroom_types::{
-    Caller, CreateToken, NewToken, Problem, ProblemCode, Scope, Timestamp, TokenInfo, TokenScope,
+    Caller, CreateToken, NewToken, Problem, ProblemCode, Scope, Timestamp, TokenInfo, TokenList, TokenScope,
 };
 
 /// What every token begins with, so that one in the wrong place is recognised.
@@ -19,6 +20,43 @@ const FILE: &str = "token";
 
 /// Tokens that one owner, without an admin's help, may have.
 const MOST_OF_ONE_OWNER: usize = 1000;
+
+impl Engine {
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        request: CreateToken,
+        permit: Option<&Permit>,
+    ) -> Result<NewToken, Problem> {
+        // Made by an earlier attempt: its secret was told then, or never will be.
+        if let Some(info) =
+            permit.and_then(|permit| permit.resource.as_ref()).and_then(|id| self.shared.access.find(id))
+        {
+            return Ok(NewToken { info, token: None });
+        }
+        let owner = match (request.scope, &request.session) {
+            (TokenScope::Session, Some(session)) => {
+                self.shared.pools.check_open(session)?;
+                Some(sessions::get(&self.shared, caller, session).await?.owner)
+            }
+            (TokenScope::Session, None) => {
+                return Err(Problem::invalid("a token of the scope session needs a session", "name its id"));
+            }
+            _ => None,
+        };
+        let also = |id: &str| permit.map(|permit| intent(permit, id));
+        self.shared.access.create(&self.shared.store, caller, request, owner, also).await
+    }
+
+    pub async fn tokens(&self, caller: &Caller) -> Result<TokenList, Problem> {
+        Ok(TokenList { tokens: self.shared.access.list(caller) })
+    }
+
+    pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<(), Problem> {
+        validate::id(id)?;
+        self.shared.access.revoke(&self.shared.store, caller, id).await
+    }
+}
 
 /// All tokens, in memory: asking the store for each request would be slow, and there are few.
 pub(crate) struct Access {

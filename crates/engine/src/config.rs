@@ -1,6 +1,5 @@
 //! What an operator may set about sessions.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 pub use workroom_egress::process::Settings as NetworkSettings;
@@ -17,8 +16,6 @@ pub struct EngineConfig {
     pub recordings: RecordingLimits,
     pub ports: PortLimits,
     pub network: NetworkSettings,
-    /// Where the server listens: no room reaches it, whatever its policy says.
-    pub listeners: Vec<SocketAddr>,
     /// What a session gets where its creator says nothing.
     pub policy: Policy,
     /// What the operator says of policies, and may change at any time; `policy.toml` in the state directory without it.
@@ -183,7 +180,6 @@ impl EngineConfig {
             recordings: RecordingLimits::default(),
             ports: PortLimits::default(),
             network: NetworkSettings::default(),
-            listeners: Vec::new(),
             policy: Policy { memory: Some(2 << 30), pids: Some(1024), ..Policy::default() },
             policy_file: None,
             master_key: None,

@@ -84,6 +84,7 @@ use crate::operator::Operator;
 use crate::shared::Shared;
 use crate::spawner::Spawners;
 use crate::state_dir::StateDir;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -91,10 +92,9 @@ use tokio::sync::{mpsc, oneshot};
 use workroom_room::Spawner;
 use workroom_store::{Change, Outcome, Store, StoreError};
 use workroom_types::{
-    AppendEvent, Caller, Capabilities, CreateSession, CreateToken, ExecRequest, ExecResult, JournalEntry,
-    JournalPage, ListSessions, NewToken, Policy, PolicyView, PrivateFiles, Problem, ProblemCode,
-    ResolveSession, Resolved, ServerPolicy, Session, SessionPage, Timestamp, TokenList, TokenScope,
-    UpdateSession,
+    AppendEvent, Caller, Capabilities, CreateSession, ExecRequest, ExecResult, JournalEntry, JournalPage,
+    ListSessions, Policy, PolicyView, Problem, ProblemCode, ResolveSession, Resolved, ServerPolicy, Session,
+    SessionPage, Timestamp, UpdateSession,
 };
 
 /// The server's one way to everything below it. Cheap to clone.
@@ -187,8 +187,13 @@ fn storage(error: StoreError) -> Problem {
 }
 
 impl Engine {
-    /// Opens the state directory, takes up the rooms that an earlier server left, and is ready.
-    pub async fn open(config: EngineConfig, spawner: Spawner) -> Result<Engine, Problem> {
+    /// Opens the state directory, takes up the rooms that an earlier server left, and is ready. No room reaches the server at
+    /// `listeners`, whatever its policy says.
+    pub async fn open(
+        config: EngineConfig,
+        listeners: Vec<SocketAddr>,
+        spawner: Spawner,
+    ) -> Result<Engine, Problem> {
         validate::policy(&config.policy)?;
         let state = StateDir::open(&config.state)?;
         let store = Store::open(state.root()).await.map_err(storage)?;
@@ -198,7 +203,7 @@ impl Engine {
         })?;
         let policy_file = config.policy_file.clone().unwrap_or_else(|| config.state.join("policy.toml"));
         let operator = Operator::open(policy_file, config.policy.clone())?;
-        let shared = Arc::new(Shared::new(config, state, store, spawners, access, operator));
+        let shared = Arc::new(Shared::new(config, listeners, state, store, spawners, access, operator));
         tokio::spawn(reconcile::empty_trash(shared.clone()));
         reconcile::at_start(&shared).await?;
         ports::at_start(&shared).await?;
@@ -499,78 +504,6 @@ impl Engine {
                 Ok((which, by_position))
             }
         }
-    }
-
-    pub async fn private_list(&self, caller: &Caller, id: &str) -> Result<PrivateFiles, Problem> {
-        let dir = self.private_dir(caller, id).await?;
-        blocking(move || private_files::list(&dir)).await.map(|files| PrivateFiles { files })
-    }
-
-    pub async fn private_read(&self, caller: &Caller, id: &str, name: &str) -> Result<Vec<u8>, Problem> {
-        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
-        blocking(move || private_files::read(&dir, &name)).await
-    }
-
-    pub async fn private_write(
-        &self,
-        caller: &Caller,
-        id: &str,
-        name: &str,
-        data: Vec<u8>,
-    ) -> Result<(), Problem> {
-        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
-        let owner = sessions::handle(&self.shared, caller, id).await?.owner;
-        if let Some(rules) = self.shared.upload_rules(&owner) {
-            let checked = rules.check_name(&name).and_then(|()| rules.check_size(&name, data.len() as u64));
-            self.shared.refuse_upload(id, caller, &name, checked).await?;
-        }
-        blocking(move || private_files::write(&dir, &name, &data)).await
-    }
-
-    pub async fn private_delete(&self, caller: &Caller, id: &str, name: &str) -> Result<(), Problem> {
-        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
-        blocking(move || private_files::delete(&dir, &name)).await
-    }
-
-    async fn private_dir(&self, caller: &Caller, id: &str) -> Result<std::path::PathBuf, Problem> {
-        sessions::get(&self.shared, caller, id).await?;
-        self.shared.pools.check_open(id)?;
-        Ok(self.shared.state.private().join(id))
-    }
-
-    pub async fn create_token(
-        &self,
-        caller: &Caller,
-        request: CreateToken,
-        permit: Option<&Permit>,
-    ) -> Result<NewToken, Problem> {
-        // Made by an earlier attempt: its secret was told then, or never will be.
-        if let Some(info) =
-            permit.and_then(|permit| permit.resource.as_ref()).and_then(|id| self.shared.access.find(id))
-        {
-            return Ok(NewToken { info, token: None });
-        }
-        let owner = match (request.scope, &request.session) {
-            (TokenScope::Session, Some(session)) => {
-                self.shared.pools.check_open(session)?;
-                Some(sessions::get(&self.shared, caller, session).await?.owner)
-            }
-            (TokenScope::Session, None) => {
-                return Err(Problem::invalid("a token of the scope session needs a session", "name its id"));
-            }
-            _ => None,
-        };
-        let also = |id: &str| permit.map(|permit| intent(permit, id));
-        self.shared.access.create(&self.shared.store, caller, request, owner, also).await
-    }
-
-    pub async fn tokens(&self, caller: &Caller) -> Result<TokenList, Problem> {
-        Ok(TokenList { tokens: self.shared.access.list(caller) })
-    }
-
-    pub async fn revoke_token(&self, caller: &Caller, id: &str) -> Result<(), Problem> {
-        validate::id(id)?;
-        self.shared.access.revoke(&self.shared.store, caller, id).await
     }
 
     /// What is really enforced here, found by building a room once.

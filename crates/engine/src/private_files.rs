@@ -1,17 +1,56 @@
 //! Files kept beside a session, out of its room's reach: durable, and deleted with it.
 
 use crate::state_dir::{make_dir, write_durably};
-use crate::validate;
+use crate::{Engine, blocking, sessions, validate};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
-use workroom_types::{PrivateFile, Problem, ProblemCode, Timestamp};
+use workroom_types::{Caller, PrivateFile, PrivateFiles, Problem, ProblemCode, Timestamp};
 
 /// Bytes of one file.
 const LARGEST: usize = 16 << 20;
 
 /// Files of one session.
 const MOST: usize = 1000;
+
+impl Engine {
+    pub async fn private_list(&self, caller: &Caller, id: &str) -> Result<PrivateFiles, Problem> {
+        let dir = self.private_dir(caller, id).await?;
+        blocking(move || list(&dir)).await.map(|files| PrivateFiles { files })
+    }
+
+    pub async fn private_read(&self, caller: &Caller, id: &str, name: &str) -> Result<Vec<u8>, Problem> {
+        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        blocking(move || read(&dir, &name)).await
+    }
+
+    pub async fn private_write(
+        &self,
+        caller: &Caller,
+        id: &str,
+        name: &str,
+        data: Vec<u8>,
+    ) -> Result<(), Problem> {
+        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        let owner = sessions::handle(&self.shared, caller, id).await?.owner;
+        if let Some(rules) = self.shared.upload_rules(&owner) {
+            let checked = rules.check_name(&name).and_then(|()| rules.check_size(&name, data.len() as u64));
+            self.shared.refuse_upload(id, caller, &name, checked).await?;
+        }
+        blocking(move || write(&dir, &name, &data)).await
+    }
+
+    pub async fn private_delete(&self, caller: &Caller, id: &str, name: &str) -> Result<(), Problem> {
+        let (dir, name) = (self.private_dir(caller, id).await?, name.to_owned());
+        blocking(move || delete(&dir, &name)).await
+    }
+
+    async fn private_dir(&self, caller: &Caller, id: &str) -> Result<PathBuf, Problem> {
+        sessions::get(&self.shared, caller, id).await?;
+        self.shared.pools.check_open(id)?;
+        Ok(self.shared.state.private().join(id))
+    }
+}
 
 fn failed(error: io::Error) -> Problem {
     Problem::new(

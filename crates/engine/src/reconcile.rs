@@ -175,6 +175,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if let Err(problem) = pass(&shared).await {
             tracing::warn!(%problem, "this minute's repairs are left for the next");
         }
+        // Thousands of sessions may have ended.
+        let _ = tokio::task::spawn_blocking(workroom_sys::memory::give_back).await;
     }
 }
 

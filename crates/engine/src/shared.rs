@@ -23,6 +23,7 @@ use crate::state_dir::StateDir;
 use crate::terminals::Models;
 use crate::usage::UsageBook;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
@@ -32,6 +33,8 @@ use workroom_vault::KeySource;
 
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
+    /// Where the server itself listens.
+    listeners: Vec<SocketAddr>,
     pub(crate) state: StateDir,
     /// What is written to it is redacted first.
     pub(crate) store: Records,
@@ -86,6 +89,7 @@ pub(crate) struct Counts {
 impl Shared {
     pub(crate) fn new(
         config: EngineConfig,
+        listeners: Vec<SocketAddr>,
         state: StateDir,
         store: Store,
         spawners: Spawners,
@@ -101,7 +105,8 @@ impl Shared {
             admission: Admission::new(config.quotas),
             recordings: Recordings::new(state.recordings(), config.recordings),
             ports: Ports::new(config.ports),
-            networks: Networks::new(store.clone(), config.network.clone(), config.listeners.clone()),
+            networks: Networks::new(store.clone(), config.network.clone(), listeners.clone()),
+            listeners,
             safe: Safe::new(config.master_key.clone().unwrap_or(KeySource::File(key_file))),
             config,
             disks: Disks::new(&state, machine.is_root),
@@ -210,7 +215,7 @@ impl Shared {
 
     /// No room reaches what the server listens on, for itself or for other rooms.
     pub(crate) async fn protect_listeners(&self) {
-        let mut addresses = self.config.listeners.clone();
+        let mut addresses = self.listeners.clone();
         addresses.extend(self.ports.listeners());
         self.networks.protect(addresses).await;
     }

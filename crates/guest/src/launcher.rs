@@ -21,12 +21,16 @@ pub(crate) struct Launcher {
     pub(crate) resource_limits: Vec<(Resource, u64)>,
 }
 
+/// With fewer processors than this the launcher wakes up, once a command runs, on the one that it runs on.
+const MANY_PROCESSORS: u32 = 4;
+
 /// Enters the walls, says so, and serves until the guest is gone.
 pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
     let Launcher { walls, work, switches_users, resource_limits } = launcher;
     let _ = rustix::thread::set_name(c"launcher");
     // Once, for all commands. The spawner gave every signal its default action.
     workroom_sys::signal::unblock_all();
+    let processors = rustix::thread::sched_getaffinity(None).map_or(MANY_PROCESSORS, |set| set.count());
     let rules = match enter(&walls, &work, switches_users, &resource_limits) {
         Ok(()) => LaunchRules {
             birth_group: work.birth,
@@ -83,6 +87,10 @@ pub(crate) fn run(launcher: Launcher, channel: Channel) -> i32 {
         };
         if channel.send(&answer, &[]).is_err() {
             break;
+        }
+        if processors < MANY_PROCESSORS {
+            // What is left to do is for the next command, and not in this one's way.
+            rustix::thread::sched_yield();
         }
         labels.prepare();
     }

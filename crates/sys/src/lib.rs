@@ -6,6 +6,7 @@ pub mod clone;
 pub mod exec;
 pub mod lock;
 pub mod loop_device;
+pub mod memory;
 pub mod mount;
 pub mod namespace;
 pub mod net;
