@@ -21,6 +21,11 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
+/// Says something to a person, in one piece. Nobody may be there to hear it.
+pub(crate) fn complain(sentence: &str) {
+    let _ = std::io::stderr().write_all(format!("workroom: {sentence}\n").as_bytes());
+}
+
 pub(crate) fn line(line: &str) -> Result<(), Failure> {
     text(&format!("{line}\n"))
 }

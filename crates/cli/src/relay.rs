@@ -5,6 +5,7 @@
 //! never this loop.
 
 use crate::capture::Capture;
+use crate::output;
 use crate::plan::{Plan, Terminal};
 use crate::screen::{self, RawMode};
 use crate::stream::{Inflow, Outflow};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use workroom_proto::FromGuest;
 use workroom_room::{Room, Spawner};
 use workroom_sys::signal::{
-    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, next_signal, signal_fd,
+    SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, next_signal, signal_fd,
 };
 use workroom_types::{Enforced, ErrorCode, ExitReport, LayerState, RoomError};
 
@@ -50,7 +51,8 @@ struct Relay<'a> {
     listening: bool,
     /// The room's last process is gone.
     dead: bool,
-    /// After a time-out: when output that nobody reads is given up.
+    /// After a time-out: when the room ends though it has not told of its command's end, and output that nobody reads is
+    /// given up.
     give_up: Option<Instant>,
     ended: Ended,
 }
@@ -87,6 +89,13 @@ pub(crate) fn run(plan: &Plan, spawner: &Spawner, room: &Room) -> Result<Ended, 
         relay.turn()?;
     }
     let Relay { output, errors, mut ended, .. } = relay;
+    if let Some(error) = output.lost().or(errors.lost()) {
+        return Err(RoomError::new(
+            ErrorCode::OutputLost,
+            format!("the command's output could not be written: {}", std::io::Error::from(error)),
+            "make room where it goes, or send it elsewhere",
+        ));
+    }
     ended.stdout = output.into_capture();
     ended.stderr = errors.into_capture();
     Ok(ended)
@@ -182,15 +191,19 @@ impl Relay<'_> {
         }
         if self.give_up.is_some_and(|time| Instant::now() >= time) {
             self.give_up = None;
+            self.room.kill();
             self.output.give_up();
             self.errors.give_up();
         }
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            // The room's end closes every pipe, so what was written before is still passed on.
+            // The command first: its guest then says what it has used, and the room ends with all that is in it. That closes
+            // every pipe, so what was written before is still passed on.
             self.deadline = None;
             self.ended.timed_out = self.ended.report.is_none();
             self.give_up = Some(Instant::now() + GRACE);
-            self.room.kill();
+            if self.room.signal(COMMAND, SIGKILL).is_err() {
+                self.room.kill();
+            }
         }
         Ok(())
     }
@@ -254,10 +267,10 @@ impl Relay<'_> {
         for layer in self.plan.asked_limits.iter() {
             match enforced.get(layer) {
                 Some(LayerState::Partial(how)) => {
-                    eprintln!("workroom: the {} limit holds only for {how}", layer.name());
+                    output::complain(&format!("the {} limit holds only for {how}", layer.name()));
                 }
                 Some(LayerState::Missing(why)) => {
-                    eprintln!("workroom: there is no {} limit: {why}", layer.name());
+                    output::complain(&format!("there is no {} limit: {why}", layer.name()));
                 }
                 _ => {}
             }

@@ -10,10 +10,11 @@ pub(crate) struct RunResult {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
     pub(crate) timed_out: bool,
-    pub(crate) oom_killed: bool,
+    /// This and what it used are not known of a command whose end its room did not tell.
+    pub(crate) oom_killed: Option<bool>,
     pub(crate) duration_ms: f64,
-    pub(crate) cpu_ms: f64,
-    pub(crate) peak_memory: u64,
+    pub(crate) cpu_ms: Option<f64>,
+    pub(crate) peak_memory: Option<u64>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) stdout_bytes: u64,
@@ -44,9 +45,9 @@ impl RunResult {
             if let Exit::Signal(signal) = report.exit {
                 result.signal = Some(signal);
             }
-            result.oom_killed = report.usage.oom_kills > 0;
-            result.cpu_ms = report.usage.cpu_micros as f64 / 1000.0;
-            result.peak_memory = report.usage.peak_memory;
+            result.oom_killed = Some(report.usage.oom_kills > 0);
+            result.cpu_ms = Some(report.usage.cpu_micros as f64 / 1000.0);
+            result.peak_memory = Some(report.usage.peak_memory);
         }
         if result.timed_out {
             result.exit_code = Some(124);

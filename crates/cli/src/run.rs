@@ -1,7 +1,9 @@
 //! `workroom run`: one command in a fresh room, which ends with it.
 
+use crate::output;
 use crate::plan::Plan;
 use crate::relay::{self, Ended};
+use crate::remote::Failure;
 use crate::result::RunResult;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -88,11 +90,18 @@ pub(crate) fn run(options: Options, spawner: Option<Result<Spawner, RoomError>>)
     };
     result.duration_ms = started.elapsed().as_micros() as f64 / 1000.0;
     if json {
-        println!("{}", serde_json::to_string(&result).unwrap_or_default());
+        match output::json(&result) {
+            // A reader that has gone away has had enough.
+            Ok(()) | Err(Failure::ReaderGone) => {}
+            Err(Failure::Error(error)) => {
+                output::complain(&error.to_string());
+                return ExitCode::from(crate::EXIT_FAULT);
+            }
+        }
     } else if let Some(error) = &result.error {
-        eprintln!("workroom: {error}");
+        output::complain(&error.to_string());
     } else if result.timed_out {
-        eprintln!("workroom: the command was ended after its time of {}", result.timeout_words());
+        output::complain(&format!("the command was ended after its time of {}", result.timeout_words()));
     }
     ExitCode::from(result.status())
 }

@@ -24,6 +24,14 @@ pub(crate) struct Outflow {
     splices: bool,
     /// The sink is a pipe or socket, whose reader may be slow.
     careful: bool,
+    /// Why what was written could not be passed on. A reader that has gone away is no reason.
+    lost: Option<Errno>,
+}
+
+/// Why a piece was not moved.
+enum Stuck {
+    Source(Errno),
+    Sink(Errno),
 }
 
 impl Outflow {
@@ -35,6 +43,7 @@ impl Outflow {
             holding: false,
             splices: false,
             careful: false,
+            lost: None,
         }
     }
 
@@ -44,7 +53,7 @@ impl Outflow {
         let kept = capture.then(Capture::default);
         // What poll saw may be gone by the time it is read: the room can read its own output.
         set_nonblocking(&source);
-        Outflow { source: Some(source), sink, kept, holding: false, splices: true, careful }
+        Outflow { source: Some(source), sink, kept, holding: false, splices: true, careful, lost: None }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -66,6 +75,11 @@ impl Outflow {
     /// Stops waiting for whoever should read.
     pub(crate) fn give_up(&mut self) {
         self.source = None;
+    }
+
+    /// What became of it, if not all of it arrived.
+    pub(crate) fn lost(&self) -> Option<Errno> {
+        self.lost
     }
 
     pub(crate) fn into_capture(self) -> Capture {
@@ -92,32 +106,40 @@ impl Outflow {
         let moved = match &mut self.kept {
             Some(capture) => {
                 let mut piece = [0u8; PIECE];
-                rustix::io::read(source, &mut piece).inspect(|&read| capture.push(&piece[..read]))
+                rustix::io::read(source, &mut piece)
+                    .inspect(|&read| capture.push(&piece[..read]))
+                    .map_err(Stuck::Source)
             }
             None => self.pass_on(),
         };
         match moved {
             // The end; or, on a terminal, EIO: its last user is gone; or nobody reads any more, in which
             // case closing our side tells the command so.
-            Ok(0) | Err(Errno::IO | Errno::PIPE) => self.source = None,
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.source = None,
+            Ok(0) => self.source = None,
+            Ok(_)
+            | Err(Stuck::Source(Errno::AGAIN | Errno::INTR) | Stuck::Sink(Errno::AGAIN | Errno::INTR)) => {}
+            Err(Stuck::Source(_) | Stuck::Sink(Errno::PIPE)) => self.source = None,
+            Err(Stuck::Sink(error)) => {
+                self.lost = Some(error);
+                self.source = None;
+            }
         }
     }
 
-    fn pass_on(&mut self) -> Result<usize, Errno> {
+    fn pass_on(&mut self) -> Result<usize, Stuck> {
         let Some(source) = &self.source else { return Ok(0) };
         if self.splices {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             match splice(source, None, self.sink, None, 16 * PIECE, flags) {
                 // Terminals and files opened for appending cannot be spliced to.
                 Err(Errno::INVAL) => self.splices = false,
-                other => return other,
+                // A pipe never fails to be read.
+                other => return other.map_err(Stuck::Sink),
             }
         }
         let mut piece = [0u8; PIECE];
         let most = if self.careful { SURE } else { PIECE };
-        let read = rustix::io::read(source, &mut piece[..most])?;
+        let read = rustix::io::read(source, &mut piece[..most]).map_err(Stuck::Source)?;
         let mut left = &piece[..read];
         while !left.is_empty() {
             match rustix::io::write(self.sink, left) {
@@ -128,7 +150,7 @@ impl Outflow {
                     let mut fds = [PollFd::from_borrowed_fd(self.sink, PollFlags::OUT)];
                     let _ = rustix::event::poll(&mut fds, None);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(Stuck::Sink(error)),
             }
         }
         Ok(read)

@@ -51,9 +51,12 @@ enum Victim {
     Spawner,
     Guest,
     CallerAndSpawner,
+    /// As a supervisor would that has had enough.
+    CallersGroup,
 }
 
-const VICTIMS: [Victim; 4] = [Victim::Caller, Victim::Spawner, Victim::Guest, Victim::CallerAndSpawner];
+const VICTIMS: [Victim; 5] =
+    [Victim::Caller, Victim::Spawner, Victim::Guest, Victim::CallerAndSpawner, Victim::CallersGroup];
 
 fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
@@ -80,15 +83,20 @@ fn await_victim(child: &mut Child, due: Instant, find: impl Fn(i32) -> Option<i3
 
 fn strike(child: &mut Child, victim: Victim, due: Instant) {
     let found = match victim {
-        Victim::Caller => await_victim(child, due, Some),
+        Victim::Caller | Victim::CallersGroup => await_victim(child, due, Some),
         Victim::Guest => await_victim(child, due, guest_of),
         Victim::Spawner | Victim::CallerAndSpawner => await_victim(child, due, spawner_of),
     };
     if victim == Victim::CallerAndSpawner {
         kill(child.id() as i32);
     }
-    if let Some(pid) = found {
-        kill(pid);
+    match found {
+        Some(pid) if victim == Victim::CallersGroup => {
+            let group = Pid::from_raw(pid).expect("a pid");
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+        Some(pid) => kill(pid),
+        None => {}
     }
 }
 
@@ -106,7 +114,7 @@ fn round(caller: &Caller, fence: Option<&Fence>, victim: Victim, delay: Duration
     strike(&mut child, victim, Instant::now() + delay);
 
     let status = code(wait(&mut child));
-    if matches!(victim, Victim::Caller | Victim::CallerAndSpawner) {
+    if matches!(victim, Victim::Caller | Victim::CallerAndSpawner | Victim::CallersGroup) {
         assert_eq!(status, 137);
     } else {
         let said = err.rest();

@@ -74,6 +74,13 @@ fn scripts_without_an_interpreter_line_run_as_from_a_shell() {
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
         let outcome = finish(caller.run(&["--workspace", dir.to_str().expect("plain")], &["./s", "here"]));
         assert_eq!(outcome.good(), "from here\n");
+        // A program of another machine is not read as a script.
+        let arm =
+            [b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xb7\0\x01\0\0\0".as_slice(), &[0; 100]].concat();
+        let path = caller.make_file("scripts/arm", arm);
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+        let outcome = finish(caller.run(&["--workspace", dir.to_str().expect("plain")], &["./arm"]));
+        one_sentence("a program of another machine", &outcome, 126);
     });
 }
 
@@ -103,6 +110,46 @@ fn a_time_out_also_ends_a_flood_and_a_room_that_nobody_reads() {
         let outcome = collect(child);
         drop(stdout);
         assert_eq!(outcome.code, 124, "{outcome:?}");
+    });
+}
+
+#[test]
+fn streams_that_nobody_reads_or_that_are_full_change_no_status() {
+    for_each_privilege(|caller| {
+        // A shell's words, and what `workroom` itself ends with; its reader ends at once.
+        for (words, status) in [
+            ("run --json -- sh -c 'exit 3'", 3),
+            ("run -- sh -c 'echo unread; exit 3'", 3),
+            ("run --timeout 300ms -- sleep 1000", 124),
+            ("run -- no-such-program", 127),
+            ("run --memory 1k -- true", 125),
+        ] {
+            let mut shell = caller.command("bash");
+            shell.arg("-c").arg(format!("\"$0\" {words} 2>&1 | true; exit ${{PIPESTATUS[0]}}"));
+            let outcome = finish({
+                shell.arg(caller.program());
+                shell
+            });
+            assert_eq!(outcome.code, status, "{words} | true: {outcome:?}");
+        }
+        for (words, status, says) in [
+            ("run --json -- true > /dev/full", 125, true),
+            ("run -- echo lost > /dev/full", 125, true),
+            ("run -- head -c 3000000 /dev/zero > /dev/full", 125, true),
+            ("run -- sh -c 'echo lost >&2' 2> /dev/full", 125, false),
+            ("run -- true > /dev/full", 0, false),
+            ("run --memory 1k -- true 2> /dev/full", 125, false),
+            ("run --no-such-option -- true 2> /dev/full", 125, false),
+        ] {
+            let mut shell = caller.command("sh");
+            shell.arg("-c").arg(format!("\"$0\" {words}")).arg(caller.program());
+            let outcome = finish(shell);
+            assert_eq!(
+                (outcome.code, outcome.err.lines().count()),
+                (status, usize::from(says)),
+                "{words}: {outcome:?}"
+            );
+        }
     });
 }
 

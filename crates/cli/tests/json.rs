@@ -69,6 +69,11 @@ fn a_time_out() {
         assert_eq!(result["signal"], Value::Null);
         assert_eq!(result["stdout"], "so far\n");
         assert!(number(&result, "duration_ms") >= 300.0, "{result}");
+        assert_eq!(result["oom_killed"], false, "{result}");
+        assert!(number(&result, "peak_memory") > 100_000.0, "what it used is known: {result}");
+        let busy = "i=0; while :; do i=$((i+1)); done";
+        let result = caller.json(&["--timeout", "500ms"], &["sh", "-c", busy]);
+        assert!(number(&result, "cpu_ms") > 50.0, "{result}");
         assert_eq!(
             result["enforced"]["seccomp"]["state"], "enforced",
             "what was in force is known: {result}"
@@ -92,6 +97,12 @@ fn out_of_memory(caller: &Caller) {
     // A command that outlives its child's end tells of it too.
     let result = caller.json(&options, &["sh", "-c", "tail /dev/zero; exit 4"]);
     assert_eq!((&result["exit_code"], &result["oom_killed"]), (&4.into(), &true.into()), "{result}");
+
+    // So does one that takes too long.
+    let options = ["--memory", "32M", "--timeout", "3s"];
+    let result = caller.json(&options, &["sh", "-c", "tail /dev/zero; sleep 1000"]);
+    assert_eq!((&result["exit_code"], &result["oom_killed"]), (&124.into(), &true.into()), "{result}");
+    assert!(number(&result, "peak_memory") >= f64::from(24 << 20), "{result}");
 }
 
 #[test]

@@ -30,10 +30,13 @@ fn the_command_is_agent_without_any_privilege() {
 #[test]
 fn root_is_root_by_name_only() {
     for_each_privilege(|caller| {
-        let script =
-            "id -un; id -u; id -g; echo ~; grep CapEff /proc/self/status; touch /root/mine && echo written";
+        let script = "id -un; id -u; id -g; echo ~; grep CapEff /proc/self/status; stat -c %U . && \
+            touch mine /root/mine /home/agent/mine && echo written";
         let said = caller.says(&["--user", "root"], script);
-        assert_eq!(said, "root\n0\n0\n/root\nCapEff:\t0000000000000000\nwritten\n");
+        assert_eq!(
+            said, "root\n0\n0\n/root\nCapEff:\t0000000000000000\nroot\nwritten\n",
+            "without any capability it can write where the room's users work"
+        );
         for refused in
             ["mount -t tmpfs none /mnt", "mknod /tmp/d c 1 3", "chown 5:5 /workspace", "hostname other"]
         {
@@ -307,6 +310,15 @@ fn host_paths_are_shown_read_only() {
         let options = ["--ro", &single, "--env", "PATH=/home/agent/bin:/usr/bin"];
         assert_eq!(finish(caller.run(&options, &["tool"])).good(), "works\n", "a single file");
         assert!(!dir.join("new").exists());
+        // Below root's home too, where many a toolchain lives: the way is open, and the rest is not.
+        let below = format!("{}:/root/.tools/here", plain(&dir));
+        let said =
+            caller.says(&["--ro", &below], "/root/.tools/here/tool; ls /root >/dev/null 2>&1 || echo closed");
+        assert_eq!(said, if caller.is_root() { "works\nclosed\n" } else { "works\n" });
+        let config = format!("[run]\nro = [\"{below}\"]\n");
+        let mut run = caller.run(&[], &["/root/.tools/here/tool"]);
+        run.env("WORKROOM_CONFIG", caller.make_file("config.toml", &config));
+        assert_eq!(finish(run).good(), "works\n", "by the configuration");
     });
 }
 

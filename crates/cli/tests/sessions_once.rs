@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use workroom_testkit::client::ExecOutput;
 use workroom_testkit::{
-    Http, Response, Server, Setup, TestSession, User, for_each_user, run, settle, within,
+    Http, Response, Server, Setup, TestSession, User, eventually, for_each_user, run, settle, within,
 };
 
 const REPLAYED: &str = "idempotency-replayed";
@@ -371,5 +371,64 @@ fn making_things_while_the_server_is_killed_makes_them_once() {
             let kind = format!("caller.{append}");
             assert_eq!(journal.iter().filter(|entry| entry.kind == kind).count(), 1, "round {round}");
         }
+    });
+}
+
+/// What a guest keeps for a server that may come after this one takes no place from the commands that follow.
+#[test]
+fn commands_under_keys_follow_each_other_and_keep_their_output() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        let ask = |key: String, body: Value| server.http().key(&key).json(&body);
+        for number in 0..300 {
+            let http = ask(format!("row-{number}"), json!({"argv": ["seq", "1000"]}));
+            let answer = http.post(&session.path("/exec")).await.expect(200);
+            let stdout = answer["stdout"].as_str().expect("text");
+            assert_eq!((stdout.len(), &answer["truncated"]), (3893, &json!(false)), "command {number}");
+        }
+        for number in 0..100 {
+            let http =
+                ask(format!("stream-{number}"), json!({"argv": ["echo", "here"], "max_output": 64 << 20}));
+            let stream = http.header("Accept", "text/event-stream").post(&session.path("/exec")).await;
+            assert_eq!(stream.status, 200, "command {number}: {stream:?}");
+            assert!(stream.text().contains("here"), "command {number}: {stream:?}");
+        }
+    });
+}
+
+#[test]
+fn much_output_under_keys_is_let_go_before_it_is_too_much() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let session = server.session().await;
+        // All together more than a guest has place for, and nobody reads any of it.
+        let mut unread = Vec::new();
+        for number in 0..8 {
+            let script = format!("yes | head -c 50000000; touch over-{number}");
+            let body = json!({"command": script, "max_output": 64 << 20});
+            let http = server.http().key(&format!("much-{number}")).json(&body);
+            let http = http.header("Accept", "text/event-stream");
+            unread.push(http.open("POST", &session.path("/exec")).await);
+        }
+        for number in 0..8 {
+            await_file(&server, &session, &format!("over-{number}"));
+        }
+        eventually(async || {
+            let journal = session.journal().await;
+            match journal.iter().filter(|entry| entry.kind == "exec.finished").count() {
+                8 => Ok(()),
+                some => Err(format!("{some} have ended")),
+            }
+        })
+        .await;
+        let body = json!({"argv": ["seq", "100000"]});
+        let after = server.http().key("after").json(&body).post(&session.path("/exec")).await.expect(200);
+        assert_eq!(
+            (&after["stdout_bytes"], &after["truncated"]),
+            (&json!(588_895), &json!(false)),
+            "{after}"
+        );
     });
 }

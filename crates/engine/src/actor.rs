@@ -118,7 +118,7 @@ pub(crate) struct Actor {
     next_command: u32,
     next_request: u32,
     /// Commands whose end is known here and still kept by the guest; some for a while longer.
-    to_forget: Vec<(u32, Option<Instant>)>,
+    to_forget: Vec<commands::Known>,
     /// Ends of commands of an earlier server, for callers that come again under their key.
     adopted_ends: HashMap<IdempotencyKey, (Finished, Memo)>,
     adopted_waiters: HashMap<IdempotencyKey, Vec<Reply<(Finished, Memo)>>>,

@@ -278,14 +278,18 @@ impl Finished {
     fn stream(&self, stream: Stream, memo: &Memo) -> io::Result<(String, bool, bool)> {
         let written = self.report.written[stream as usize];
         let most = memo.max_output;
-        if written <= most {
-            let data = self.read(stream, 0, written)?;
-            let missing = written - data.len() as u64;
-            let (text, lossy) = encode(data, memo.encoding);
-            return Ok((text, lossy, missing > 0));
+        let (head, tail) = if written <= most {
+            (self.read(stream, 0, written)?, Vec::new())
+        } else {
+            (
+                self.read(stream, 0, most / 2)?,
+                self.read(stream, written - (most - most / 2), most - most / 2)?,
+            )
+        };
+        if head.len() as u64 == written {
+            let (text, lossy) = encode(head, memo.encoding);
+            return Ok((text, lossy, false));
         }
-        let head = self.read(stream, 0, most / 2)?;
-        let tail = self.read(stream, written - (most - most / 2), most - most / 2)?;
         let (head, tail) = match memo.encoding {
             Encoding::Text => (until_whole(&head), from_whole(&tail)),
             Encoding::Base64 => (head.as_slice(), tail.as_slice()),

@@ -1,9 +1,10 @@
 //! One command, from its spec to `execve`: what happens between clone and the program's first instruction.
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use workroom_proto::{LaunchError, LaunchStage};
@@ -116,19 +117,30 @@ fn become_command(
 }
 
 /// Tries each candidate as a shell would: a missing one is passed over, one that may not be executed is
-/// remembered, and a file that is no binary is given to `/bin/sh`.
+/// remembered, and a file of text is given to `/bin/sh`.
 fn execute(image: &Image) -> io::Error {
     let mut outcome = io::Error::from(Errno::NOENT);
     for program in &image.programs {
         let error = execve(program, &image.argv, &image.env);
         match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::NOTDIR) => {}
-            Some(Errno::NOEXEC) => return execve(c"/bin/sh", &image.script_argv, &image.env),
+            Some(Errno::NOEXEC) if is_text(program) => {
+                return execve(c"/bin/sh", &image.script_argv, &image.env);
+            }
             Some(Errno::ACCESS) => outcome = error,
             _ => return error,
         }
     }
     outcome
+}
+
+/// Whether a file that the kernel does not execute is a script, judged as bash does: no NUL in the beginning of its first line.
+fn is_text(program: &CStr) -> bool {
+    let mut beginning = [0u8; 128];
+    let read = rustix::fs::open(program, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut beginning));
+    let Ok(read) = read else { return false };
+    !beginning[..read].iter().take_while(|byte| **byte != b'\n').any(|byte| *byte == 0)
 }
 
 /// Where the program may be: itself if it names a path, else in each directory of the command's own PATH.

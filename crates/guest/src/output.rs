@@ -30,12 +30,24 @@ struct Taken {
 
 impl SpoolSpace {
     fn take(&self, bytes: u64) -> io::Result<Taken> {
-        let taken = self.taken.get().saturating_add(bytes);
+        let mut taken = Taken { space: self.clone(), bytes: 0 };
+        taken.grow(bytes)?;
+        Ok(taken)
+    }
+}
+
+impl Taken {
+    fn grow(&mut self, to: u64) -> io::Result<()> {
+        let more = to.saturating_sub(self.bytes);
+        let taken = self.space.taken.get().saturating_add(more);
         if taken > MOST_SPOOLED {
-            return Err(io::ErrorKind::OutOfMemory.into());
+            return Err(io::Error::other(
+                "what its commands have written takes all the memory there is for it",
+            ));
         }
-        self.taken.set(taken);
-        Ok(Taken { space: self.clone(), bytes })
+        self.space.taken.set(taken);
+        self.bytes += more;
+        Ok(())
     }
 }
 
@@ -53,6 +65,8 @@ pub(crate) struct Output {
     /// With the space that it takes, if that is memory.
     spool: Option<(Spool, Option<Taken>)>,
     space: SpoolSpace,
+    /// What came after there was no more space is not kept, so that what is has no gap.
+    is_cut: bool,
     /// Grows with every write, so that a host that reads along need not ask.
     counter: Option<OwnedFd>,
     /// Where there are secrets that must not be seen in it.
@@ -67,6 +81,7 @@ impl Output {
             written: [0; 2],
             spool: None,
             space: space.clone(),
+            is_cut: false,
             counter: None,
             redacting: None,
         };
@@ -84,6 +99,7 @@ impl Output {
             written: [0; 2],
             spool: Some((Spool::on(file, rule)?, None)),
             space: SpoolSpace::default(),
+            is_cut: false,
             counter: None,
             redacting: None,
         };
@@ -132,31 +148,43 @@ impl Output {
         }
         self.written[stream as usize] += data.len() as u64;
         let small = &mut self.small[stream as usize];
-        if self.spool.is_none() && small.len() + data.len() <= SMALL {
+        if self.spool.is_none() && !self.is_cut && small.len() + data.len() <= SMALL {
             small.extend_from_slice(data);
             return;
         }
-        // Without memory for a spool the bytes are lost and their number is known.
-        if self.spill().is_ok()
-            && let Some((spool, _)) = &mut self.spool
-        {
-            let _ = spool.append(stream, data);
+        if !self.is_cut && self.spool_up(stream, data).is_err() {
+            self.is_cut = true;
+            if self.spool.is_none() {
+                let small = &mut self.small[stream as usize];
+                small.extend_from_slice(&data[..data.len().min(SMALL - small.len())]);
+            }
         }
         if let Some(counter) = &self.counter {
             let _ = rustix::io::write(counter, &1u64.to_ne_bytes());
         }
     }
 
+    /// Without memory for it the bytes are lost, and their number is known.
+    fn spool_up(&mut self, stream: Stream, data: &[u8]) -> io::Result<()> {
+        self.spill()?;
+        let Some((spool, taken)) = &mut self.spool else { return Ok(()) };
+        if let Some(taken) = taken {
+            taken.grow(spool.size_with(stream, data.len() as u64))?;
+        }
+        spool.append(stream, data)
+    }
+
     /// Moves what is in memory to a spool.
     fn spill(&mut self) -> io::Result<()> {
         if self.spool.is_none() {
-            // Both streams, as large as they may become.
-            let whole = self.rule.head.saturating_add(self.rule.ring).saturating_mul(2);
-            let taken = self.space.take(whole)?;
             let mut spool = Spool::new(self.rule)?;
+            let mut taken = self.space.take(spool.size_with(Stream::Stdout, 0))?;
             for stream in Stream::BOTH {
-                spool.append(stream, &std::mem::take(&mut self.small[stream as usize]))?;
+                let small = &self.small[stream as usize];
+                taken.grow(spool.size_with(stream, small.len() as u64))?;
+                spool.append(stream, small)?;
             }
+            self.small = Default::default();
             self.spool = Some((spool, Some(taken)));
         }
         Ok(())
@@ -190,26 +218,56 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use workroom_proto::SpoolReader;
 
     fn rule(bytes: u64) -> OutputRule {
         OutputRule { head: bytes / 2, ring: bytes / 2, live: false }
     }
 
-    /// All commands of a room together take what one could, and what is not kept is still counted.
+    /// All commands of a room together take what there is, and what is not kept is still counted.
     #[test]
     fn spools_share_one_space_and_give_it_back() {
         let space = SpoolSpace::default();
-        let large = [b'x'; SMALL + 1];
-        let mut first = Output::new(rule(MOST_SPOOLED / 2), &space).unwrap();
+        let large = vec![b'x'; MOST_SPOOLED as usize - (64 << 10)];
+        let mut first = Output::new(rule(2 * MOST_SPOOLED), &space).unwrap();
         first.append(Stream::Stdout, &large);
         assert!(first.whole().1.is_some());
+        let some = vec![b'y'; 128 << 10];
         let mut second = Output::new(rule(1 << 20), &space).unwrap();
-        second.append(Stream::Stderr, &large);
-        assert!(second.whole().1.is_none());
-        assert_eq!(second.written(), [0, large.len() as u64]);
+        second.append(Stream::Stderr, &some);
+        second.append(Stream::Stderr, b"more");
+        assert_eq!(second.written(), [0, some.len() as u64 + 4]);
+        // The beginning, as far as that takes no spool, and nothing after what is missing.
+        assert_eq!(second.whole().0.unwrap()[1], some[..SMALL]);
+        // One that has begun keeps what it has.
+        let mut begun = Output::new(rule(1 << 20), &space).unwrap();
+        begun.append(Stream::Stdout, &some[..16 << 10]);
+        begun.append(Stream::Stdout, &some);
+        begun.append(Stream::Stdout, b"more");
+        assert_eq!(begun.written(), [(16 << 10) + some.len() as u64 + 4, 0]);
+        let reader = SpoolReader::new(begun.whole().1.unwrap().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(reader.written(Stream::Stdout).unwrap(), 16 << 10);
         drop(first);
         let mut third = Output::new(rule(1 << 20), &space).unwrap();
-        third.append(Stream::Stdout, &large);
+        third.append(Stream::Stdout, &some);
         assert!(third.whole().1.is_some());
+        drop((second, begun, third));
+        assert_eq!(space.taken.get(), 0);
+    }
+
+    /// What a command may write and has not takes nothing.
+    #[test]
+    fn only_what_is_written_takes_space() {
+        let space = SpoolSpace::default();
+        let live = OutputRule { head: 32 << 20, ring: 32 << 20, live: true };
+        let mut many: Vec<Output> = (0..1000).map(|_| Output::new(live, &space).unwrap()).collect();
+        many.iter_mut().for_each(|output| output.append(Stream::Stdout, b"a line\n"));
+        assert!(space.taken.get() < 32 << 20, "{}", space.taken.get());
+        many.clear();
+        assert_eq!(space.taken.get(), 0);
+        // Of more than is kept, no more than is kept.
+        let mut endless = Output::new(rule(64 << 10), &space).unwrap();
+        (0..1000).for_each(|_| endless.append(Stream::Stdout, &[b'x'; 4096]));
+        assert!(space.taken.get() <= (64 << 10) + (12 << 10), "{}", space.taken.get());
     }
 }

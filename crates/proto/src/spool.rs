@@ -17,7 +17,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Where the streams begin.
-const BODY: u64 = 4096;
+const BODY: u64 = PAGE;
+
+const PAGE: u64 = 4096;
 
 /// The streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,23 @@ impl Spool {
     pub fn written(&self) -> [u64; 2] {
         self.written
     }
+
+    /// What it takes, in whole pages, once so much more is written to a stream.
+    pub fn size_with(&self, stream: Stream, more: u64) -> u64 {
+        let mut written = self.written;
+        written[stream as usize] = written[stream as usize].saturating_add(more);
+        size(self.rule.head, self.rule.ring, written)
+    }
+}
+
+/// What a spool of this shape takes, in whole pages. A stream that begins within a page takes all of that.
+fn size(head: u64, ring: u64, written: [u64; 2]) -> u64 {
+    let most = head.saturating_add(ring);
+    let pages = |written: u64| match written.min(most) {
+        0 => 0,
+        kept => kept.next_multiple_of(PAGE).saturating_add(PAGE),
+    };
+    BODY.saturating_add(pages(written[0])).saturating_add(pages(written[1]))
 }
 
 impl AsFd for Spool {
@@ -125,6 +144,11 @@ impl SpoolReader {
     /// How many bytes were ever written to a stream.
     pub fn written(&self, stream: Stream) -> io::Result<u64> {
         self.number(stream as u64 * 8)
+    }
+
+    /// What it takes, in whole pages.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(size(self.head, self.ring, [self.written(Stream::Stdout)?, self.written(Stream::Stderr)?]))
     }
 
     /// Where what is kept without a gap up to the end begins: bytes before it, behind the head, are dropped.

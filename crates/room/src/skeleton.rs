@@ -132,7 +132,7 @@ const DIRECTORIES: [(&str, u32); 24] = [
     ("etc", 0o755),
     ("etc/ssl", 0o755),
     ("home", 0o755),
-    ("home/agent", 0o755),
+    ("home/agent", 0o775),
     ("media", 0o755),
     ("mnt", 0o755),
     ("opt", 0o755),
@@ -151,7 +151,7 @@ const DIRECTORIES: [(&str, u32); 24] = [
     ("var/log", 0o755),
     ("var/spool", 0o755),
     ("var/tmp", 0o1777),
-    ("workspace", 0o755),
+    ("workspace", 0o775),
 ];
 
 /// Writes it all below `root`, everything born with its final mode.
@@ -185,7 +185,8 @@ fn write(root: &Path, from_host: &FromHost, binds: &[(PathBuf, PathBuf)], as_roo
         rustix::fs::symlinkat(target, &root, name)?;
     }
     if as_root {
-        let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::from_raw(AGENT_ID));
+        // The room's root has no capability to write to what is another's: it does as one of the group.
+        let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::ROOT);
         for name in ["home/agent", "workspace"] {
             rustix::fs::chownat(&root, name, Some(uid), Some(gid), AtFlags::empty())?;
         }

@@ -187,11 +187,15 @@ impl Spawner {
             Ok(template) => template,
             Err(error) => return self.host.send(&refused(error.clone()), &[]),
         };
+        let durable = spec.lifetime == Lifetime::Durable;
+        if !durable {
+            // It ends with its caller, and who kills that one's whole group does not kill those who clean up. Not done twice.
+            let _ = rustix::process::setsid();
+        }
         match self.clone_room(template, spec, fds) {
             Ok((pid, pidfd)) => {
                 let answer = FromSpawner::Cloned { room: spec.id.clone(), pid };
                 let sent = self.host.send(&answer, &[pidfd.as_fd()]);
-                let durable = spec.lifetime == Lifetime::Durable;
                 self.children.insert(pid, Child::Room { id: spec.id.clone(), durable });
                 // The room waits for this and says so itself if it goes wrong.
                 let _ = template.complete();

@@ -22,6 +22,10 @@ pub enum ErrorCode {
     CommandNotExecutable,
     /// The room's own limit stopped the command from starting.
     LimitExceeded,
+    /// What commands have written and nobody has taken leaves no place for another's output.
+    OutputFull,
+    /// Where the command's output goes does not take it.
+    OutputLost,
 }
 
 impl ErrorCode {
@@ -35,6 +39,8 @@ impl ErrorCode {
             Self::CommandNotFound => "command_not_found",
             Self::CommandNotExecutable => "command_not_executable",
             Self::LimitExceeded => "limit_exceeded",
+            Self::OutputFull => "output_full",
+            Self::OutputLost => "output_lost",
         }
     }
 

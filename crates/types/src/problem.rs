@@ -224,16 +224,17 @@ impl From<RoomError> for Problem {
         let code = match error.code {
             ErrorCode::InvalidArgument | ErrorCode::PathNotFound => ProblemCode::InvalidArgument,
             ErrorCode::LayerMissing => ProblemCode::LayerMissing,
-            ErrorCode::RoomSetup => ProblemCode::RoomSetup,
+            ErrorCode::RoomSetup | ErrorCode::OutputLost => ProblemCode::RoomSetup,
             ErrorCode::RoomGone => ProblemCode::RoomGone,
             ErrorCode::CommandNotFound => ProblemCode::CommandNotFound,
             ErrorCode::CommandNotExecutable => ProblemCode::CommandNotExecutable,
-            ErrorCode::LimitExceeded => ProblemCode::LimitExceeded,
+            ErrorCode::LimitExceeded | ErrorCode::OutputFull => ProblemCode::LimitExceeded,
         };
-        let mut problem = Problem::new(code, error.detail, error.hint);
-        if code == ProblemCode::LimitExceeded {
-            problem.limit = Some("pids".into());
-        }
-        problem
+        let limit = match error.code {
+            ErrorCode::LimitExceeded => Some("pids".into()),
+            ErrorCode::OutputFull => Some("output".into()),
+            _ => None,
+        };
+        Problem { limit, ..Problem::new(code, error.detail, error.hint) }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::{Caller, unique};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -144,6 +145,8 @@ pub(crate) fn gated(caller: &Caller, fence: Option<&Fence>, options: &[&str], co
 
 fn enter(caller: &Caller, fence: Option<&Fence>, then: &str, options: &[&str], command: &[&str]) -> Command {
     let mut shell = caller.command("/bin/sh");
+    // The group of its own that a terminal's shell would give it.
+    shell.process_group(0);
     shell.arg("-c").arg(format!("{ENTER}\n{then}")).arg("fence");
     shell.args(fence.map(|fence| fence.doors.as_slice()).unwrap_or_default());
     shell.arg("--").arg(caller.program()).arg("run").args(options).arg("--").args(command);

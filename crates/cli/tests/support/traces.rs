@@ -63,8 +63,8 @@ pub(crate) fn guest_of(caller: i32) -> Option<i32> {
 
 /// A run that can be told from all others by what it leaves.
 ///
-/// The caller, its spawner and the guest are in one process group; commands, which are not, have the marker
-/// in their environment; and an ordinary user's room is that user's, who does nothing else.
+/// The caller has a process group of its own; commands have the marker in their environment; an ordinary user's room is that
+/// user's, who does nothing else; and where there is a fence, all are in it.
 pub(crate) struct Traces<'a> {
     pub(crate) marker: String,
     /// Of every run that was started.
@@ -93,6 +93,7 @@ impl<'a> Traces<'a> {
         };
         self.groups.contains(&process.group)
             || Some(process.uid) == self.uid
+            || self.fence.is_some_and(|fence| fence.processes().contains(&process.pid))
             || marked("environ")
             || marked("cmdline")
     }

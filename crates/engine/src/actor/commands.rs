@@ -30,6 +30,19 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// Ends of little output that the guest keeps although they are known.
 const MOST_TO_FORGET: usize = 64;
 
+/// Bytes that ends of much output may take while they are kept for a server that comes after this one. A guest has four
+/// times as much for all of its commands.
+const MOST_KEPT_FOR_ANOTHER: u64 = 64 << 20;
+
+/// An end that is known here and still kept by the guest.
+pub(super) struct Known {
+    pub(super) command: u32,
+    /// If it is kept for a while longer.
+    pub(super) not_before: Option<Instant>,
+    /// What its output takes of the guest's memory.
+    pub(super) spooled: u64,
+}
+
 impl Actor {
     pub(super) async fn exec(
         &mut self,
@@ -99,8 +112,23 @@ impl Actor {
 
     fn due_to_be_forgotten(&mut self) -> Vec<u32> {
         let now = Instant::now();
-        let due = self.to_forget.extract_if(.., |(_, not_before)| not_before.is_none_or(|at| at <= now));
-        due.map(|(command, _)| command).collect()
+        let due = self.to_forget.extract_if(.., |known| known.not_before.is_none_or(|at| at <= now));
+        due.map(|known| known.command).collect()
+    }
+
+    /// The end of a command is known. Of much output the oldest goes, though it might have been asked for again.
+    fn know(&mut self, known: Known) {
+        self.to_forget.push(known);
+        let mut spooled: u64 = self.to_forget.iter().map(|known| known.spooled).sum();
+        for known in &mut self.to_forget {
+            if spooled <= MOST_KEPT_FOR_ANOTHER {
+                break;
+            }
+            if known.spooled > 0 {
+                known.not_before = None;
+                spooled -= known.spooled;
+            }
+        }
     }
 
     /// A room that can work: one that stands, or a new one.
@@ -251,14 +279,19 @@ impl Actor {
             }
             FromGuest::Finished { command, report, output } => {
                 let waiter = self.commands.remove(&command);
-                let is_keyed = waiter.as_ref().is_some_and(|waiter| waiter.memo.key.is_some());
-                self.to_forget.push((command, is_keyed.then(|| Instant::now() + ANSWERED_WITHIN)));
-                let Some(waiter) = waiter else { return };
                 let output = match (output, fds.pop().map(SpoolReader::new)) {
                     (Some(small), _) => Output::Small(small),
                     (None, Some(Ok(spool))) => Output::Spool(spool),
                     (None, _) => Output::Small(Default::default()),
                 };
+                let is_keyed = waiter.as_ref().is_some_and(|waiter| waiter.memo.key.is_some());
+                let not_before = is_keyed.then(|| Instant::now() + ANSWERED_WITHIN);
+                let spooled = match &output {
+                    Output::Spool(spool) => spool.size().unwrap_or(0),
+                    Output::Small(_) => 0,
+                };
+                self.know(Known { command, not_before, spooled });
+                let Some(waiter) = waiter else { return };
                 // A spool takes memory for as long as the guest has it.
                 let at_once = matches!(output, Output::Spool(_)) || self.to_forget.len() >= MOST_TO_FORGET;
                 self.finished(command, waiter, Finished { report, output }).await;

@@ -50,7 +50,7 @@ impl Actor {
 
     /// When the guest may forget what it keeps for a while.
     pub(super) fn forgets_at(&self) -> Option<Instant> {
-        self.to_forget.iter().filter_map(|(_, not_before)| *not_before).min().filter(|_| self.room.is_some())
+        self.to_forget.iter().filter_map(|known| known.not_before).min().filter(|_| self.room.is_some())
     }
 
     pub(super) fn expires_at(&self) -> Option<Instant> {

@@ -1,5 +1,6 @@
 //! The session's process table: who is in it, and what its owner does when one is started, ends, or is lost.
 
+use super::commands::Known;
 use super::{Actor, Reply};
 use crate::processes::entry::{Ends, Entry};
 use crate::processes::plan::{SpawnMemo, SpawnPlan};
@@ -270,7 +271,8 @@ impl Actor {
     pub(super) async fn process_finished(&mut self, command: u32, report: RunReport) {
         let Some(running) = self.table.running.remove(&command) else { return };
         self.touch();
-        self.to_forget.push((command, Some(Instant::now() + RECORDED_WITHIN)));
+        let not_before = Some(Instant::now() + RECORDED_WITHIN);
+        self.to_forget.push(Known { command, not_before, spooled: 0 });
         running.entry.finished(&report);
         let info = running.entry.known();
         self.count_end(&report, &info.command, Some(info.pid));

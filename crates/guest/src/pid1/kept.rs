@@ -132,8 +132,8 @@ impl Pid1 {
             }
             Err(error) => {
                 let error = RoomError::new(
-                    ErrorCode::LimitExceeded,
-                    format!("the room has no room for another command's pipes: {error}"),
+                    ErrorCode::OutputFull,
+                    format!("the room has no room for another command's output: {error}"),
                     "wait until some of its commands have ended",
                 );
                 self.not_started(command, error)

@@ -6,12 +6,13 @@ use crate::identity::UidRange;
 use crate::mounts::{Attributes, attach_on, in_room, set_attributes};
 use crate::step::During;
 use crate::template::Wanted;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::process::{Gid, Uid};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use workroom_sys::namespace::new_user_namespace;
 use workroom_sys::place::make_place;
-use workroom_types::{ErrorCode, RoomError, RoomSpec};
+use workroom_types::{ErrorCode, RoomError, RoomSpec, RoomUser};
 
 /// Directories of the host that a room has copies of: the layer that it writes to first, then those below it and the
 /// workspace.
@@ -56,10 +57,16 @@ pub(super) fn bind_host_directories(builder: &mut Builder<'_>, made: &mut Made) 
             })?;
         }
         builder.attach(tree.as_fd(), root.as_fd(), Path::new("workspace")).during("/workspace")?;
+    } else if let (Some(range), RoomUser::Root) = (&builder.range, spec.user) {
+        // Some programs work only in what is their user's own.
+        let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
+        rustix::fs::chownat(&root, "workspace", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+            .during("/workspace")?;
     }
     for (mount, tree) in spec.mounts.iter().zip(trees) {
         let step = format!("mount {}", mount.target.display());
         let target = mount.target.strip_prefix("/").unwrap_or(&mount.target);
+        open_way(&root, target).during(&step)?;
         let place = make_mount_point(&root, target, &tree).during(&step)?;
         attach_on(tree.as_fd(), place.as_fd()).during(&step)?;
     }
@@ -105,6 +112,23 @@ pub(crate) fn map_owner(
             "use a directory on ext4, xfs, btrfs or tmpfs, or mount it read-only",
         )
     })
+}
+
+/// What is shown below root's home is shown to whoever the room's user is: the way to it is open, and the rest is not.
+fn open_way(root: &OwnedFd, target: &Path) -> std::io::Result<()> {
+    const HOME: &str = "root";
+    if !target.strip_prefix(HOME).is_ok_and(|below| !below.as_os_str().is_empty()) {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(root, HOME, flags, Mode::empty()) {
+        Ok(home) => {
+            let mode = rustix::fs::fstat(&home)?.st_mode & 0o7777;
+            Ok(rustix::fs::fchmod(&home, Mode::from_raw_mode(mode | 0o011))?)
+        }
+        // A durable room's own commands may have put something else there.
+        Err(_) => Ok(()),
+    }
 }
 
 /// Makes an empty directory, or an empty file for a file, for a mount to cover. In a durable room the tree is as its

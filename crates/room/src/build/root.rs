@@ -64,14 +64,14 @@ fn attach_places(builder: &Builder<'_>) -> Result<Option<String>, RoomError> {
     let layer = make("tmpfs", &options, plain).during(step)?;
     attach(layer.as_fd(), CWD, "/places").during(step)?;
     let base = builder.range.as_ref().map(|range| range.base);
-    let owned = |id: u32| base.map(|base| (Uid::from_raw(base + id), Gid::from_raw(base + id)));
-    let own = |path: &Path, id: u32| match owned(id) {
-        Some((uid, gid)) => {
+    let own = |path: &Path, (uid, gid): (u32, u32)| match base {
+        Some(base) => {
+            let (uid, gid) = (Uid::from_raw(base + uid), Gid::from_raw(base + gid));
             rustix::fs::chownat(&layer, path, Some(uid), Some(gid), rustix::fs::AtFlags::empty())
         }
         None => Ok(()),
     };
-    own(Path::new("."), 0).during(step)?;
+    own(Path::new("."), (0, 0)).during(step)?;
     for bind in &builder.spec.binds {
         let mut path = PathBuf::new();
         for part in bind.target.components() {
@@ -86,8 +86,8 @@ fn attach_places(builder: &Builder<'_>) -> Result<Option<String>, RoomError> {
                 Err(error) => return Err(error).during(step),
             }
             let in_workspace = path.starts_with("workspace");
-            let id = below.map_or(if in_workspace { AGENT_ID } else { 0 }, |stat| stat.st_uid);
-            own(&path, id).during(step)?;
+            let id = if in_workspace { AGENT_ID } else { 0 };
+            own(&path, below.map_or((id, id), |stat| (stat.st_uid, stat.st_gid))).during(step)?;
             rustix::fs::chmodat(&layer, &path, Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
                 .during(step)?;
         }
