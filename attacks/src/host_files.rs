@@ -1,5 +1,6 @@
 //! What a room must not see: the host's secrets, users and sockets, and a neighbour's files.
 
+use crate::files::Scratch;
 use crate::{Case, Context, Outcome, case, none_found};
 use std::fs::{self, File};
 use std::io::Read;
@@ -23,7 +24,7 @@ pub(crate) static CASES: &[Case] = &[
         "leak",
         "Connects to the host's daemons by their sockets",
         &["mountns", "landlock"],
-        |_| sockets(),
+        sockets,
     ),
     case(
         "neighbour-files",
@@ -102,7 +103,7 @@ fn homes() -> Outcome {
     none_found(found, "no other home")
 }
 
-fn sockets() -> Outcome {
+fn sockets(context: &Context) -> Outcome {
     const KNOWN: &[&str] = &[
         "/run/docker.sock",
         "/var/run/docker.sock",
@@ -123,7 +124,7 @@ fn sockets() -> Outcome {
             || UnixDatagram::unbound().is_ok_and(|socket| socket.connect(path).is_ok())
     };
     let mut found: Vec<String> = Vec::new();
-    for path in KNOWN.iter().map(Path::new) {
+    for path in KNOWN.iter().copied().chain(context.host_socket.as_deref()).map(Path::new) {
         if connects(path) {
             found.push(format!("connected to {}", path.display()));
         } else if path.exists() {
@@ -155,6 +156,14 @@ fn neighbour(context: &Context) -> Outcome {
     let Some(canary) = context.neighbour_canary.as_deref().filter(|canary| !canary.is_empty()) else {
         return Outcome::Skipped("no neighbour's canary was named".to_owned());
     };
+    // Its own file has to be found: a search that finds nothing may be no search.
+    let own = "workroom-attack-searches";
+    let Some(scratch) = Scratch::in_tmp() else {
+        return Outcome::Skipped("nothing can be made in /tmp to try the search with".to_owned());
+    };
+    let own_file = scratch.path("own");
+    let _ = fs::write(&own_file, own);
+    let mut found_own = false;
     let deadline = Instant::now() + Duration::from_secs(2);
     let start =
         ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/workspace", "/home", "/run", "/var/lib", "/mnt"];
@@ -176,11 +185,16 @@ fn neighbour(context: &Context) -> Outcome {
                 let mut start = Vec::new();
                 let file = File::open(entry.path());
                 let _ = file.and_then(|file| file.take(64 * 1024).read_to_end(&mut start));
-                if String::from_utf8_lossy(&start).contains(canary) {
+                let text = String::from_utf8_lossy(&start);
+                found_own |= text == own && entry.path() == own_file;
+                if text.contains(canary) {
                     found.push(format!("{} holds it", entry.path().display()));
                 }
             }
         }
     }
-    none_found(found, format!("not in {read} files"))
+    if found.is_empty() && !found_own {
+        return Outcome::Skipped(format!("read {read} files, and not its own"));
+    }
+    none_found(found, format!("not in {read} files, its own among them"))
 }

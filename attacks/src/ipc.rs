@@ -9,13 +9,21 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 
 pub(crate) static CASES: &[Case] = &[
     case("sysv-shm", "neighbours", "Opens a shared memory segment of the host by its key", IPC, |c| {
-        sysv(c, libc::SYS_shmget)
+        sysv(c.host_sysv_shm_key, &[("it", libc::SYS_shmget)])
     }),
     case("sysv-sem", "neighbours", "Opens a semaphore set of the host by its key", IPC, |c| {
-        sysv(c, libc::SYS_semget)
+        sysv(c.host_sysv_shm_key, &[("it", libc::SYS_semget)])
     }),
     case("sysv-msg", "neighbours", "Opens a message queue of the host by its key", IPC, |c| {
-        sysv(c, libc::SYS_msgget)
+        sysv(c.host_sysv_shm_key, &[("it", libc::SYS_msgget)])
+    }),
+    case("neighbour-sysv", "neighbours", "Opens a neighbour's System V objects by their key", IPC, |c| {
+        let all = [
+            ("a segment", libc::SYS_shmget),
+            ("semaphores", libc::SYS_semget),
+            ("a queue", libc::SYS_msgget),
+        ];
+        sysv(c.neighbour_sysv_key, &all)
     }),
     case("sysv-listing", "neighbours", "Reads the lists of /proc/sysvipc", IPC, |_| listing()),
     case(
@@ -23,9 +31,21 @@ pub(crate) static CASES: &[Case] = &[
         "neighbours",
         "Opens shared memory of the host by its name",
         &["mountns", "landlock"],
-        posix_shm,
+        |c| posix_shm(c.host_posix_shm.as_deref()),
     ),
-    case("posix-mq", "neighbours", "Opens a message queue of the host by its name", IPC, posix_mq),
+    case("posix-mq", "neighbours", "Opens a message queue of the host by its name", QUEUES, |c| {
+        posix_mq(c.host_mq.as_deref())
+    }),
+    case(
+        "neighbour-shm",
+        "neighbours",
+        "Opens a neighbour's shared memory by its name",
+        &["mountns", "landlock"],
+        |c| posix_shm(c.neighbour_posix_shm.as_deref()),
+    ),
+    case("neighbour-mq", "neighbours", "Opens a neighbour's message queue by its name", QUEUES, |c| {
+        posix_mq(c.neighbour_mq.as_deref())
+    }),
     case("abstract-host", "neighbours", "Connects to an abstract socket of the host", ABSTRACT, |c| {
         connect(c.host_abstract.as_deref())
     }),
@@ -45,7 +65,8 @@ pub(crate) static CASES: &[Case] = &[
     ),
 ];
 
-const IPC: &[&str] = &["ipcns", "uidrange"];
+const IPC: &[&str] = &["ipcns"];
+const QUEUES: &[&str] = &["ipcns", "landlock"];
 const ABSTRACT: &[&str] = &["netns", "scope"];
 
 fn skipped(what: &str) -> Outcome {
@@ -60,11 +81,17 @@ fn judge(result: Result<String, Errno>) -> Outcome {
 }
 
 /// All three take the key first; without IPC_CREAT nothing is made, and no right is asked for beyond looking.
-fn sysv(context: &Context, nr: libc::c_long) -> Outcome {
-    match context.host_sysv_shm_key {
-        None => skipped("System V key"),
-        Some(key) => judge(raw(nr, args(&[key as usize, 0, 0])).map(|id| format!("opened it as {id}"))),
+fn sysv(key: Option<i32>, calls: &[(&str, libc::c_long)]) -> Outcome {
+    let Some(key) = key else { return skipped("System V key") };
+    let (mut found, mut refusals) = (Vec::new(), Vec::new());
+    for (what, nr) in calls {
+        match raw(*nr, args(&[key as usize, 0, 0])) {
+            Ok(id) => found.push(format!("opened {what} as {id}")),
+            Err(errno) => refusals.push(errno.to_string()),
+        }
     }
+    refusals.dedup();
+    none_found(found, refusals.join(", "))
 }
 
 fn listing() -> Outcome {
@@ -79,14 +106,14 @@ fn listing() -> Outcome {
     none_found(found, "empty")
 }
 
-fn posix_shm(context: &Context) -> Outcome {
-    let Some(name) = context.host_posix_shm.as_deref() else { return skipped("shared memory") };
+fn posix_shm(name: Option<&str>) -> Outcome {
+    let Some(name) = name else { return skipped("shared memory") };
     let path = format!("/dev/shm/{}", name.trim_start_matches('/'));
     judge(fs::File::open(&path).map(|_| format!("opened {path}")).map_err(Errno::from))
 }
 
-fn posix_mq(context: &Context) -> Outcome {
-    let Some(name) = context.host_mq.as_deref() else { return skipped("message queue") };
+fn posix_mq(name: Option<&str>) -> Outcome {
+    let Some(name) = name else { return skipped("message queue") };
     let name = CString::new(name.trim_start_matches('/')).unwrap_or_default();
     let call = args(&[name.as_ptr() as usize, libc::O_RDONLY as usize, 0, 0]);
     judge(raw_fd(libc::SYS_mq_open, call).map(|_| "opened it".to_owned()))

@@ -1,6 +1,6 @@
 //! Hostile probes that are run inside a room, one process each, and say whether the wall held.
 //!
-//! A probe really tries what it names, as an attacker would, and is bounded in time (under five seconds) and in
+//! A probe really tries what it names, as an attacker would, and is bounded in time (a few seconds) and in
 //! damage, because it is also run outside a room to see that it can fail. It never trusts a claim of the room:
 //! the facts that it cannot know (a canary, a port, a limit) come in a [`Context`].
 
@@ -33,7 +33,8 @@ pub struct Case {
     pub class: &'static str,
     /// One sentence.
     pub tries: &'static str,
-    /// The layers that would stop it, most important first; see [`LAYERS`].
+    /// The layers that stop it, most important first; see [`LAYERS`]. For those of `golden/mutations.txt` a test wants them
+    /// to be the same.
     pub guards: &'static [&'static str],
     pub probe: fn(&Context) -> Outcome,
 }
@@ -42,7 +43,7 @@ pub struct Case {
 pub const LAYERS: &[&str] = &[
     "userns", "mountns", "pidns", "netns", "ipcns", "utsns", "cgroupns", "uidrange", "seccomp", "landlock",
     "scope", "caps", "nnp", "proc", "dumpable", "fds", "env", "session", "memory", "pids", "cpu", "disk",
-    "rlimits",
+    "rlimits", "guest", "output",
 ];
 
 /// What came of an attack.
@@ -80,14 +81,22 @@ pub struct Context {
     pub host_tcp_port: Option<u16>,
     /// A UDP server on the host's 127.0.0.1 that answers every datagram.
     pub host_udp_port: Option<u16>,
+    /// The path of a unix socket on the host that listens as a stream.
+    pub host_socket: Option<String>,
     /// Abstract unix sockets (names without the leading zero) that listen as streams.
     pub host_abstract: Option<String>,
     pub neighbour_abstract: Option<String>,
     /// The key of a segment on the host; a semaphore set and a message queue may have the same key.
     pub host_sysv_shm_key: Option<i32>,
+    /// The same in another room.
+    pub neighbour_sysv_key: Option<i32>,
     /// Names as for `shm_open` and `mq_open`, with or without the leading slash.
     pub host_posix_shm: Option<String>,
     pub host_mq: Option<String>,
+    pub neighbour_posix_shm: Option<String>,
+    pub neighbour_mq: Option<String>,
+    /// A folder with a program that is setuid root and one that has a capability, as the probe sees it.
+    pub programs: Option<String>,
     /// A process of the host under the room's own uid, if possible; it may be attacked.
     pub host_pid: Option<i32>,
     /// The same in another room, by its number on the host.

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::os::unix::fs::FileTypeExt;
 
 pub(crate) static CASES: &[Case] = &[
-    case("mount", "mounts", "Mounts a tmpfs, a proc and a directory", GUARDS, |_| {
+    case("mount", "mounts", "Mounts a tmpfs, a proc and a directory", FILTER, |_| {
         let mount = |source: usize, kind: usize, flags: usize| args(&[source, text(NOWHERE), kind, flags, 0]);
         all_refused(&[
             ("mount(tmpfs)", libc::SYS_mount, mount(text(c"none"), text(c"tmpfs"), 0)),
@@ -15,7 +15,7 @@ pub(crate) static CASES: &[Case] = &[
             ("mount(bind)", libc::SYS_mount, mount(text(c"/"), 0, libc::MS_BIND as usize)),
         ])
     }),
-    case("umount2", "mounts", "Takes away what covers a masked file", GUARDS, |_| {
+    case("umount2", "mounts", "Takes away what covers a masked file", FILTER, |_| {
         // The first call with MNT_EXPIRE only marks: enough to know, and the mask stays for the next case.
         let mark = libc::MNT_EXPIRE as usize;
         all_refused(&[
@@ -24,48 +24,48 @@ pub(crate) static CASES: &[Case] = &[
             ("umount2(/usr)", libc::SYS_umount2, args(&[text(c"/usr"), mark])),
         ])
     }),
-    case("pivot-root", "mounts", "Changes the root by pivot_root", GUARDS, |_| {
+    case("pivot-root", "mounts", "Changes the root by pivot_root", FILTER_AND_CAPS, |_| {
         one("pivot_root", libc::SYS_pivot_root, args(&[text(c"/tmp"), text(c"/tmp")]))
     }),
     case(
         "chroot",
         "mounts",
         "Changes the root by chroot, the first step of the classic escape",
-        GUARDS,
+        FILTER,
         |_| one("chroot", libc::SYS_chroot, args(&[text(c"/tmp")])),
     ),
-    case("fsopen", "mounts", "Opens a new file system", GUARDS, |_| {
+    case("fsopen", "mounts", "Opens a new file system", FILTER_AND_CAPS, |_| {
         one("fsopen", libc::SYS_fsopen, args(&[text(c"tmpfs"), 0]))
     }),
-    case("fsconfig", "mounts", "Configures a file system, where heap overflows lived", GUARDS, |_| {
+    case("fsconfig", "mounts", "Configures a file system, where heap overflows lived", FILTER, |_| {
         one("fsconfig", libc::SYS_fsconfig, args(&[0, 1, text(c"source"), text(c"none"), 0]))
     }),
-    case("fsmount", "mounts", "Makes a mount of an opened file system", GUARDS, |_| {
+    case("fsmount", "mounts", "Makes a mount of an opened file system", FILTER_AND_CAPS, |_| {
         one("fsmount", libc::SYS_fsmount, args(&[0, 0, 0]))
     }),
-    case("fspick", "mounts", "Picks the root's file system for reconfiguration", GUARDS, |_| {
+    case("fspick", "mounts", "Picks the root's file system for reconfiguration", FILTER_AND_CAPS, |_| {
         one("fspick", libc::SYS_fspick, args(&[HERE, text(c"/"), 0]))
     }),
-    case("move-mount", "mounts", "Moves a mount", GUARDS, |_| {
+    case("move-mount", "mounts", "Moves a mount", FILTER_AND_CAPS, |_| {
         one("move_mount", libc::SYS_move_mount, args(&[HERE, text(c"/proc"), HERE, text(NOWHERE), 0]))
     }),
-    case("open-tree", "mounts", "Opens and copies a tree of mounts", GUARDS, |_| {
+    case("open-tree", "mounts", "Opens and copies a tree of mounts", FILTER, |_| {
         all_refused(&[
             ("open_tree", libc::SYS_open_tree, args(&[HERE, text(c"/"), 0])),
             ("open_tree(CLONE)", libc::SYS_open_tree, args(&[HERE, text(c"/"), 1])),
         ])
     }),
-    case("open-tree-attr", "mounts", "Copies a tree of mounts with other flags", GUARDS, |_| {
+    case("open-tree-attr", "mounts", "Copies a tree of mounts with other flags", FILTER, |_| {
         let attributes = [0u64; 4];
         let call = args(&[HERE, text(c"/"), 1, address(&attributes), 32]);
         one("open_tree_attr", SYS_OPEN_TREE_ATTR, call)
     }),
-    case("mount-setattr", "mounts", "Clears the read-only flag of a mount by mount_setattr", GUARDS, |_| {
+    case("mount-setattr", "mounts", "Clears the read-only flag of a mount by mount_setattr", FILTER, |_| {
         let clear_read_only = [0u64, 1, 0, 0];
         let call = args(&[HERE, text(NOWHERE), 0, address(&clear_read_only), 32]);
         one("mount_setattr", libc::SYS_mount_setattr, call)
     }),
-    case("mount-listing", "mounts", "Asks statmount and listmount about mounts", &["seccomp"], |_| {
+    case("mount-listing", "mounts", "Asks statmount and listmount about mounts", FILTER, |_| {
         let request = [24u64, u64::MAX, 0];
         let mut list = [0u64; 16];
         let out = crate::sys::room_for(&mut list);
@@ -74,7 +74,7 @@ pub(crate) static CASES: &[Case] = &[
             ("listmount", SYS_LISTMOUNT, args(&[address(&request), out, 16, 0])),
         ])
     }),
-    case("remount-writable", "mounts", "Remounts /usr writable, and writes to it", GUARDS, remount),
+    case("remount-writable", "mounts", "Remounts /usr writable, and writes to it", FILTER, remount),
     case(
         "mount-flags",
         "mounts",
@@ -91,7 +91,8 @@ pub(crate) static CASES: &[Case] = &[
     ),
 ];
 
-const GUARDS: &[&str] = &["seccomp", "caps", "landlock"];
+const FILTER: &[&str] = &["seccomp"];
+const FILTER_AND_CAPS: &[&str] = &["seccomp", "caps"];
 const MOUNTNS: &[&str] = &["mountns"];
 /// A path that does not exist: where nothing stops the call it answers ENOENT, which is enough to know, and the
 /// room is not changed for the next case.

@@ -10,28 +10,18 @@ use std::time::Duration;
 pub(crate) static CASES: &[Case] = &[
     case("interfaces", "network", "Lists network interfaces", NETNS, |_| interfaces()),
     case("routes", "network", "Looks for a route to anywhere", NETNS, |_| routes()),
-    case(
-        "tcp-host",
-        "network",
-        "Connects to a TCP server on the host's loopback",
-        &["netns", "landlock"],
-        tcp_host,
-    ),
+    case("tcp-host", "network", "Connects to a TCP server on the host's loopback", NETNS, tcp_host),
     case("udp-host", "network", "Talks to a UDP server on the host's loopback", NETNS, udp_host),
     case(
         "metadata-service",
         "network",
-        "Connects to 169.254.169.254 in every spelling",
-        &["netns", "landlock"],
+        "Connects and sends to 169.254.169.254 in every spelling",
+        NETNS,
         |_| metadata(),
     ),
-    case(
-        "configure-network",
-        "network",
-        "Brings an interface down and adds an address",
-        &["caps", "netns"],
-        |_| configure(),
-    ),
+    case("configure-network", "network", "Brings an interface down and adds an address", &["caps"], |_| {
+        configure()
+    }),
 ];
 
 const NETNS: &[&str] = &["netns"];
@@ -77,24 +67,50 @@ fn tcp_host(context: &Context) -> Outcome {
         Ipv6Addr::LOCALHOST.into(),
         Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
     ];
-    reach(hosts.into_iter().map(|host| (host.to_string(), SocketAddr::new(host, port))))
+    let mut tries = Tries::default();
+    for host in hosts {
+        tries.connect(&host.to_string(), SocketAddr::new(host, port));
+    }
+    tries.judge()
 }
 
-/// Connects to each; a connection is a breach.
-fn reach(targets: impl Iterator<Item = (String, SocketAddr)>) -> Outcome {
-    let (mut found, mut refusals) = (Vec::new(), Vec::new());
-    for (spelling, target) in targets {
-        match TcpStream::connect_timeout(&target, PATIENCE) {
-            Ok(_) => found.push(format!("connected to {spelling} port {}", target.port())),
+/// What came of reaching for others.
+#[derive(Default)]
+struct Tries {
+    found: Vec<String>,
+    refusals: Vec<String>,
+}
+
+impl Tries {
+    /// By TCP; a connection is a breach.
+    fn connect(&mut self, spelling: &str, target: SocketAddr) {
+        let connected = TcpStream::connect_timeout(&target, PATIENCE);
+        self.note(connected.map(|_| format!("connected to {spelling} port {}", target.port())));
+    }
+
+    /// By UDP; that a datagram leaves is a breach, whether or not somebody answers it.
+    fn send(&mut self, spelling: &str, target: SocketAddr) {
+        let local: IpAddr =
+            if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let sent = UdpSocket::bind((local, 0)).and_then(|socket| socket.send_to(b"workroom-attack", target));
+        self.note(sent.map(|_| format!("sent to {spelling} port {}", target.port())));
+    }
+
+    fn note(&mut self, result: std::io::Result<String>) {
+        match result {
+            Ok(what) => self.found.push(what),
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                refusals.push("no answer".to_owned())
+                self.refusals.push("no answer".to_owned());
             }
-            Err(error) => refusals.push(Errno::from(error).to_string()),
+            Err(error) => self.refusals.push(Errno::from(error).to_string()),
         }
     }
-    refusals.sort();
-    refusals.dedup();
-    none_found(found, refusals.join(", "))
+
+    fn judge(mut self) -> Outcome {
+        self.refusals.sort();
+        self.refusals.dedup();
+        none_found(self.found, self.refusals.join(", "))
+    }
 }
 
 fn udp_host(context: &Context) -> Outcome {
@@ -138,18 +154,27 @@ fn metadata() -> Outcome {
         let name = spelling.to_string_lossy().into_owned();
         match generous_ipv4(spelling) {
             Some(address) if address == Ipv4Addr::new(169, 254, 169, 254) => {
-                targets.push((name, SocketAddr::new(address.into(), 80)));
+                targets.push((name, IpAddr::from(address)));
             }
             other => return Outcome::Skipped(format!("{name} reads as {other:?} here")),
         }
     }
     for name in V6 {
         match name.parse::<Ipv6Addr>() {
-            Ok(address) => targets.push(((*name).to_owned(), SocketAddr::new(address.into(), 80))),
+            Ok(address) => targets.push(((*name).to_owned(), address.into())),
             Err(_) => return Outcome::Skipped(format!("{name} is not understood here")),
         }
     }
-    reach(targets.into_iter())
+    let mut tries = Tries::default();
+    for (spelling, address) in &targets {
+        for port in [53, 80] {
+            tries.send(spelling, SocketAddr::new(*address, port));
+        }
+    }
+    for (spelling, address) in &targets {
+        tries.connect(spelling, SocketAddr::new(*address, 80));
+    }
+    tries.judge()
 }
 
 fn configure() -> Outcome {

@@ -12,25 +12,15 @@ pub(crate) static CASES: &[Case] = &[
         "environment-canary",
         "leak",
         "Looks for the launcher's environment in every process",
-        CANARY,
+        &["pidns"],
         canary,
     ),
     case("write-self-exe", "proc", "Opens its own program for writing by /proc/self/exe", EXE, |_| {
         write_exe("self")
     }),
-    case(
-        "write-guest-exe",
-        "proc",
-        "Opens the guest's program by /proc/1/exe",
-        &["dumpable", "caps", "landlock"],
-        |_| guest_exe(),
-    ),
-    case("guest-root", "proc", "Walks through /proc/1/root", &["dumpable", "caps", "landlock"], |_| {
-        through("/proc/1/root")
-    }),
-    case("guest-cwd", "proc", "Walks through /proc/1/cwd", &["dumpable", "caps", "landlock"], |_| {
-        through("/proc/1/cwd")
-    }),
+    case("write-guest-exe", "proc", "Opens the guest's program by /proc/1/exe", GUEST, |_| guest_exe()),
+    case("guest-root", "proc", "Walks through /proc/1/root", GUEST, |_| through("/proc/1/root")),
+    case("guest-cwd", "proc", "Walks through /proc/1/cwd", GUEST, |_| through("/proc/1/cwd")),
     case(
         "descriptor-walk",
         "proc",
@@ -42,16 +32,12 @@ pub(crate) static CASES: &[Case] = &[
         "guest-proc-write",
         "proc",
         "Opens everything of /proc/1 for writing",
-        &["dumpable", "proc", "landlock", "caps"],
+        &["dumpable", "proc", "landlock"],
         |_| write_sweep("/proc/1"),
     ),
-    case(
-        "proc-write-sweep",
-        "proc",
-        "Opens everything of /proc for writing",
-        &["proc", "userns", "landlock"],
-        |_| write_sweep("/proc"),
-    ),
+    case("proc-write-sweep", "proc", "Opens everything of /proc for writing", &["proc", "landlock"], |_| {
+        write_sweep("/proc")
+    }),
     case("sys-write-sweep", "proc", "Opens everything of /sys for writing", &["mountns", "userns"], |_| {
         write_sweep("/sys")
     }),
@@ -101,7 +87,7 @@ pub(crate) static CASES: &[Case] = &[
     }),
 ];
 
-const CANARY: &[&str] = &["env", "dumpable", "pidns"];
+const GUEST: &[&str] = &["dumpable", "caps", "landlock", "scope"];
 const EXE: &[&str] = &["mountns", "landlock", "uidrange"];
 const RELEASE: &[&str] = &["mountns", "userns", "cgroupns"];
 

@@ -9,26 +9,26 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 pub(crate) static CASES: &[Case] = &[
-    case("ptrace-guest", "processes", "Attaches a debugger to the guest", PTRACE, |c| ptrace(c, Who::Guest)),
-    case("ptrace-launcher", "processes", "Attaches a debugger to the launcher", PTRACE, |c| {
+    case("ptrace-guest", "processes", "Attaches a debugger to the guest", GUEST, |c| ptrace(c, Who::Guest)),
+    case("ptrace-launcher", "processes", "Attaches a debugger to the launcher", LAUNCHER, |c| {
         ptrace(c, Who::Launcher)
     }),
     case("ptrace-outside", "processes", "Attaches to a host's or neighbour's process", OUTSIDE, |c| {
         ptrace(c, Who::Outside)
     }),
-    case("memory-of-guest", "processes", "Reads and writes the guest's memory", MEMORY, |c| {
+    case("memory-of-guest", "processes", "Reads and writes the guest's memory", GUEST, |c| {
         memory(c, Who::Guest)
     }),
-    case("memory-of-launcher", "processes", "Reads and writes the launcher's memory", MEMORY, |c| {
+    case("memory-of-launcher", "processes", "Reads and writes the launcher's memory", LAUNCHER, |c| {
         memory(c, Who::Launcher)
     }),
     case("memory-of-outside", "processes", "Reads a host's or neighbour's memory", OUTSIDE, |c| {
         memory(c, Who::Outside)
     }),
-    case("descriptors-of-guest", "processes", "Takes the guest's descriptors", MEMORY, |c| {
+    case("descriptors-of-guest", "processes", "Takes the guest's descriptors", GUEST, |c| {
         descriptors(c, Who::Guest)
     }),
-    case("descriptors-of-launcher", "processes", "Takes the launcher's descriptors", MEMORY, |c| {
+    case("descriptors-of-launcher", "processes", "Takes the launcher's descriptors", LAUNCHER, |c| {
         descriptors(c, Who::Launcher)
     }),
     case(
@@ -44,10 +44,14 @@ pub(crate) static CASES: &[Case] = &[
     case("signal-launcher", "processes", "Ends or stops the launcher by signals", SIGNALS, |c| {
         signals(c, Who::Launcher)
     }),
-    case("signal-outside", "processes", "Signals a host's or neighbour's process", OUTSIDE, |c| {
-        signals(c, Who::Outside)
-    }),
-    case("priority-of-guest", "processes", "Changes the guest's limits and priority", MEMORY, priority),
+    case(
+        "signal-outside",
+        "processes",
+        "Signals a host's or neighbour's process",
+        &["pidns", "userns", "scope"],
+        |c| signals(c, Who::Outside),
+    ),
+    case("priority-of-guest", "processes", "Changes the guest's limits and priority", &["seccomp"], priority),
     case("host-processes", "leak", "Looks for processes that are not the room's", &["pidns"], host_processes),
     case(
         "realtime-priority",
@@ -58,10 +62,10 @@ pub(crate) static CASES: &[Case] = &[
     ),
 ];
 
-const PTRACE: &[&str] = &["dumpable", "landlock", "caps"];
-const MEMORY: &[&str] = &["dumpable", "seccomp", "caps", "landlock"];
+const GUEST: &[&str] = &["dumpable", "caps", "landlock", "scope"];
+const LAUNCHER: &[&str] = &["dumpable", "caps"];
 const SIGNALS: &[&str] = &["pidns", "scope", "userns"];
-const OUTSIDE: &[&str] = &["pidns", "userns", "scope", "seccomp", "landlock"];
+const OUTSIDE: &[&str] = &["pidns", "userns", "scope", "landlock"];
 
 #[derive(Clone, Copy)]
 enum Who {

@@ -21,9 +21,7 @@ pub(crate) static CASES: &[Case] = &[
         },
     ),
     case("netlink", "sockets", "Makes netlink sockets other than route", FILTER, |_| netlink()),
-    case("raw-sockets", "sockets", "Makes raw and packet sockets", &["caps", "seccomp", "netns"], |_| {
-        raw_sockets()
-    }),
+    case("raw-sockets", "sockets", "Makes raw and packet sockets", &["caps", "seccomp"], |_| raw_sockets()),
     case(
         "ping-sockets",
         "sockets",

@@ -7,6 +7,8 @@ use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A kernel error number, shown by its name because that is what a reader of the table looks for.
@@ -307,29 +309,42 @@ pub(crate) fn getpid_by_int80() -> i64 {
     result
 }
 
-/// A shared memory segment, a semaphore set and a message queue under one key, open to all.
+/// A shared memory segment, a semaphore set and a message queue under one key, which all may read. They go with the value.
 pub(crate) struct SysV {
     ids: [i32; 3],
 }
 
 impl SysV {
+    /// Never what somebody else has under this key: it would go with the value.
     pub(crate) fn create(key: i32) -> std::io::Result<SysV> {
-        let flags = libc::IPC_CREAT | 0o666;
-        // SAFETY: the three calls take integers only.
-        let ids = unsafe {
-            [libc::shmget(key, 4096, flags), libc::semget(key, 1, flags), libc::msgget(key, flags)]
-        };
-        let made = SysV { ids };
-        if ids.contains(&-1) {
-            let error = std::io::Error::last_os_error();
-            made.remove();
-            return Err(error);
+        let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o644;
+        let mut made = SysV { ids: [-1; 3] };
+        for (at, id) in made.ids.iter_mut().enumerate() {
+            // SAFETY: the three calls take integers only.
+            *id = unsafe {
+                match at {
+                    0 => libc::shmget(key, 4096, flags),
+                    1 => libc::semget(key, 1, flags),
+                    _ => libc::msgget(key, flags),
+                }
+            };
+            if *id < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
         }
         Ok(made)
     }
 
-    pub(crate) fn remove(&self) {
-        // SAFETY: IPC_RMID ignores its pointer argument.
+    pub(crate) fn remove_by_key(key: i32) {
+        // SAFETY: the three calls take integers only; without IPC_CREAT they make nothing.
+        let ids = unsafe { [libc::shmget(key, 0, 0), libc::semget(key, 0, 0), libc::msgget(key, 0)] };
+        drop(SysV { ids });
+    }
+}
+
+impl Drop for SysV {
+    fn drop(&mut self) {
+        // SAFETY: IPC_RMID ignores its pointer argument, and -1 is the id of nothing.
         unsafe {
             libc::shmctl(self.ids[0], libc::IPC_RMID, std::ptr::null_mut());
             libc::semctl(self.ids[1], 0, libc::IPC_RMID);
@@ -338,28 +353,56 @@ impl SysV {
     }
 }
 
-/// Makes a POSIX message queue that everyone may open.
-pub(crate) fn create_queue(name: &str) -> std::io::Result<()> {
-    let name = std::ffi::CString::new(name)?;
-    // SAFETY: a valid name, and a null pointer for the default attributes.
-    let fd =
-        unsafe { libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, std::ptr::null::<()>()) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
+/// A POSIX message queue that everyone may open for reading. It goes with the value.
+pub(crate) struct Queue(String);
+
+impl Queue {
+    pub(crate) fn create(name: &str) -> std::io::Result<Queue> {
+        let text = std::ffi::CString::new(name)?;
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
+        // SAFETY: a valid name, and a null pointer for the default attributes.
+        let fd = unsafe { libc::mq_open(text.as_ptr(), flags, 0o644, std::ptr::null::<()>()) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just opened and is nobody else's. The umask must not keep attackers out.
+        unsafe {
+            libc::fchmod(fd, 0o644);
+            libc::close(fd);
+        }
+        Ok(Queue(name.to_owned()))
     }
-    // SAFETY: the descriptor was just opened and is nobody else's. The umask must not keep attackers out.
-    unsafe {
-        libc::fchmod(fd, 0o666);
-        libc::close(fd);
+
+    pub(crate) fn remove(name: &str) {
+        if let Ok(name) = std::ffi::CString::new(name) {
+            // SAFETY: a valid name.
+            unsafe { libc::mq_unlink(name.as_ptr()) };
+        }
     }
-    Ok(())
 }
 
-pub(crate) fn remove_queue(name: &str) {
-    if let Ok(name) = std::ffi::CString::new(name) {
-        // SAFETY: a valid name.
-        unsafe { libc::mq_unlink(name.as_ptr()) };
+impl Drop for Queue {
+    fn drop(&mut self) {
+        Queue::remove(&self.0);
     }
+}
+
+/// Lets a program bind low ports, whoever runs it: a capability that is easily seen and does no harm.
+pub(crate) fn give_capability(program: &Path) -> Result<(), Errno> {
+    // Revision 2, effective; CAP_NET_BIND_SERVICE permitted.
+    let capability = [0x0200_0001u32, 1 << 10, 0, 0, 0];
+    let path = std::ffi::CString::new(program.as_os_str().as_bytes()).map_err(|_| Errno(libc::EINVAL))?;
+    let name = c"security.capability";
+    let call = [path.as_ptr() as usize, name.as_ptr() as usize, address(&capability), 20, 0, 0];
+    raw(libc::SYS_setxattr, call).map(|_| ())
+}
+
+/// Odd, since 0 as a key would mean an object that nobody else can find.
+pub(crate) fn random() -> std::io::Result<u32> {
+    let mut number = 0u32;
+    raw(libc::SYS_getrandom, args(&[room_for(&mut number), 4, 0]))
+        .map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
+    Ok(number | 1)
 }
 
 pub(crate) fn is_root() -> bool {

@@ -13,7 +13,7 @@ const FILTER_AND_CAPS: &[&str] = &["seccomp", "caps"];
 
 pub(crate) static CASES: &[Case] = &[
     case("io-uring", "kernel-surface", "Sets up, enters and registers an io_uring", FILTER, io_uring),
-    case("bpf", "kernel-surface", "Makes a BPF map and loads a program", FILTER_AND_CAPS, |_| {
+    case("bpf", "kernel-surface", "Makes a BPF map and loads a program", FILTER, |_| {
         let attribute = [1u64, 4, 4, 0, 0, 0, 0, 0, 0];
         all_refused(&[
             ("bpf(MAP_CREATE)", libc::SYS_bpf, args(&[0, address(&attribute), 72])),
@@ -64,8 +64,8 @@ pub(crate) static CASES: &[Case] = &[
         ])
     }),
     case("personality", "kernel-surface", "Asks for personalities that weaken memory", FILTER, personality),
-    case("file-handles", "kernel-surface", "Opens files by handle, past the mount", FILTER_AND_CAPS, handles),
-    case("process-madvise", "kernel-surface", "Advises on another process's memory", FILTER_AND_CAPS, |_| {
+    case("file-handles", "kernel-surface", "Opens files by handle, past the mount", FILTER, handles),
+    case("process-madvise", "kernel-surface", "Advises on another process's memory", FILTER, |_| {
         all_refused(&[
             ("process_madvise", libc::SYS_process_madvise, args(&[0, 0, 0, 4, 0])),
             ("process_mrelease", libc::SYS_process_mrelease, args(&[0, 0])),
@@ -86,7 +86,7 @@ pub(crate) static CASES: &[Case] = &[
     case("accounting", "kernel-surface", "Turns process accounting on and off", FILTER_AND_CAPS, |_| {
         all_refused(&[("acct", libc::SYS_acct, args(&[text(c"/tmp/workroom-attack-acct")]))])
     }),
-    case("swap", "kernel-surface", "Adds and removes swap", FILTER_AND_CAPS, |_| {
+    case("swap", "kernel-surface", "Adds and removes swap", FILTER, |_| {
         let path = text(c"/tmp/workroom-attack-swap");
         all_refused(&[
             ("swapon", libc::SYS_swapon, args(&[path, 0])),
@@ -104,14 +104,14 @@ pub(crate) static CASES: &[Case] = &[
             all_refused(&[("reboot(CAD_OFF)", libc::SYS_reboot, call)])
         },
     ),
-    case("quotas", "kernel-surface", "Reads and sets disk quotas", FILTER_AND_CAPS, |_| {
+    case("quotas", "kernel-surface", "Reads and sets disk quotas", FILTER, |_| {
         let sync = 0x80_0001u32 << 8;
         all_refused(&[
             ("quotactl", libc::SYS_quotactl, args(&[sync as usize, 0, 0, 0])),
             ("quotactl_fd", libc::SYS_quotactl_fd, args(&[0, sync as usize, 0, 0])),
         ])
     }),
-    case("fanotify", "kernel-surface", "Watches whole file systems", FILTER_AND_CAPS, |_| {
+    case("fanotify", "kernel-surface", "Watches whole file systems", FILTER, |_| {
         all_refused(&[
             ("fanotify_init", libc::SYS_fanotify_init, args(&[0x200, 0])),
             ("fanotify_mark", libc::SYS_fanotify_mark, args(&[0, 1, 2, usize::MAX, 0])),
@@ -135,12 +135,12 @@ pub(crate) static CASES: &[Case] = &[
             ("ioperm", libc::SYS_ioperm, args(&[0x80, 1, 1])),
         ])
     }),
-    case("set-clock", "kernel-surface", "Sets the machine's clock to what it is", FILTER_AND_CAPS, set_clock),
+    case("set-clock", "kernel-surface", "Sets the machine's clock to what it is", FILTER, set_clock),
     case(
         "set-hostname",
         "kernel-surface",
         "Renames the machine, to what a room is called anyway",
-        &["seccomp", "caps", "utsns"],
+        FILTER_AND_CAPS,
         |_| {
             all_refused(&[
                 ("sethostname", libc::SYS_sethostname, args(&[text(c"room"), 4])),

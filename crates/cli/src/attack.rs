@@ -1,56 +1,36 @@
 //! `workroom doctor --attack`: every hostile probe, each in a room of its own, with bait around it.
 //!
 //! The probes are in this very binary, which each room sees read-only; what they attack is laid out by this
-//! process and by a neighbour in another room. Everything runs in a second process whose environment and
+//! process and by a neighbour in another room. This process executes itself first, such that its environment and
 //! descriptors hold canaries, as a careless caller's would.
 
+mod probing;
+mod stop;
+mod surroundings;
+
+use crate::output;
 use crate::plan::layers;
-use crate::stream::set_nonblocking;
+use crate::remote::{Failure, complain};
 use crate::table::Table;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
+use probing::{Ended, MOST_OUTPUT, PATIENCE, PROGRAMS, command, limits_for, room_spec};
 use serde_json::json;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode};
+use stop::{Signals, Stop, fault};
+use surroundings::{LeftBehind, Neighbour, bare, find_process};
 use workroom_attacks::bait::{HostBait, be_a_neighbour};
 use workroom_attacks::{Case, Context, Outcome, cases, run_probe};
-use workroom_proto::FromGuest;
-use workroom_room::{Privilege, Room, Spawner};
+use workroom_room::Spawner;
 use workroom_types::{
-    CommandSpec, Enforced, ErrorCode, ExitReport, HostMount, Layer, LayerSet, LayerState, Lifetime, Limits,
-    Network, RoomError, RoomSpec, RoomUser, Workspace,
+    Enforced, ErrorCode, Layer, LayerSet, LayerState, Lifetime, Limits, RoomError, RoomUser, Workspace,
 };
 
 /// Set in the environment of the process that attacks.
 const CANARY: &str = "WORKROOM_ATTACK_CANARY";
 
-/// Where a room sees this binary.
-const PROBE: &str = "/opt/workroom-probe";
-
-/// The longest that any probe may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How long after its room a daemon that survived would write its marker.
-const DAEMON_DELAY: Duration = Duration::from_millis(2500);
-
-/// An id that owns nothing.
-const NOBODY: u32 = 65534;
-
-/// Small enough to be reached in a moment, large enough for the probes themselves.
-const LIMITS: Limits = Limits {
-    memory: Some(96 << 20),
-    cpus_milli: Some(500),
-    pids: Some(64),
-    disk: 24 << 20,
-    inodes: 0,
-    shm: 16 << 20,
-    open_files: 256,
-};
+/// The case that does not end by itself.
+const ENDLESS: &str = "endless-output";
 
 pub(crate) struct Options {
     pub(crate) only: Vec<String>,
@@ -63,34 +43,48 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: Options) -> ExitCode {
     let result = match std::env::var(CANARY) {
-        Ok(canary) => attack(&canary, &options),
-        Err(_) => attack_with_canaries().map_err(|error| fault("start the attacker", error)),
+        Ok(canary) => Signals::watch().map_err(Stop::from).and_then(|signals| {
+            // A terminal signals rooms in the making too: that they fail is not why it ends.
+            attack(&canary, &options, &signals).map_err(|stop| signals.check().err().unwrap_or(stop))
+        }),
+        Err(_) => Err(fault("start the attacker", execute_with_canaries()).into()),
     };
     match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("workroom: {error}");
+        Ok((chosen, outcomes)) => report(&chosen, &outcomes, options.json),
+        Err(Stop::Signal(signal)) => {
+            complain("the attacks were interrupted; all that they had laid out is taken away");
+            ExitCode::from(128 + signal)
+        }
+        Err(Stop::Fault(error)) => {
+            complain(&error.to_string());
             ExitCode::from(crate::EXIT_FAULT)
         }
     }
 }
 
-/// Starts this program again, careless: a secret in its environment and a descriptor that nobody closed.
-fn attack_with_canaries() -> io::Result<ExitCode> {
-    let canary = format!("canary-{:08x}-{}", rand_u32()?, std::process::id());
-    let _leaked = rustix::pipe::pipe()?;
-    let status =
-        Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).env(CANARY, canary).status()?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::EXIT_FAULT)))
-}
-
-fn rand_u32() -> io::Result<u32> {
+/// Becomes this program again, careless: a secret in its environment and a descriptor that nobody closed. Only an error
+/// comes back.
+fn execute_with_canaries() -> io::Error {
     let mut bytes = [0u8; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u32::from_ne_bytes(bytes))
+    if let Err(error) = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        return error.into();
+    }
+    let canary = format!("canary-{:08x}-{}", u32::from_ne_bytes(bytes), std::process::id());
+    let _leaked = match rustix::pipe::pipe() {
+        Ok(pipe) => pipe,
+        Err(error) => return error.into(),
+    };
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| "workroom".into());
+    Command::new("/proc/self/exe").arg0(name).args(arguments).env(CANARY, canary).exec()
 }
 
-fn attack(canary: &str, options: &Options) -> Result<ExitCode, RoomError> {
+/// Everything that was laid out is taken away again when this returns.
+fn attack(
+    canary: &str,
+    options: &Options,
+    signals: &Signals,
+) -> Result<(Vec<&'static Case>, Vec<Outcome>), Stop> {
     let users: &[RoomUser] = match options.user.as_deref() {
         Some("root") => &[RoomUser::Root],
         Some(_) => &[RoomUser::Agent],
@@ -98,20 +92,32 @@ fn attack(canary: &str, options: &Options) -> Result<ExitCode, RoomError> {
     };
     let without = layers("--without", &options.without)?;
     let chosen = choose(&options.only)?;
-    let bait = HostBait::lay(canary).map_err(|error| fault("lay bait", error))?;
-    let spawner = Spawner::start()?;
-    let neighbour = Neighbour::start(&spawner)?;
-    let mut context = bait.context.clone();
-    context.neighbour_canary = Some(neighbour.canary.clone());
-    context.neighbour_abstract = Some(neighbour.abstract_name.clone());
-    context.neighbour_pid = find_process(&neighbour.canary);
     let left_behind = LeftBehind::new().map_err(|error| fault("make a directory", error))?;
+    let bait = HostBait::lay(canary, &left_behind.dir).map_err(|error| fault("lay bait", error))?;
+    let spawner = Spawner::start()?;
+    let neighbour = if options.bare {
+        bait.show_programs().map_err(|error| fault("lay bait", error))?;
+        Neighbour::bare(&left_behind.program().map_err(|error| fault("copy this program", error))?)?
+    } else {
+        Neighbour::in_a_room(&spawner, without)?
+    };
+    let mut context = bait.context.clone();
+    neighbour.names.tell(&mut context);
+    context.neighbour_pid = find_process(&neighbour.names.canary);
 
-    let mut attacker = Attacker { spawner: &spawner, context, without, left_behind: &left_behind, number: 0 };
+    let mut attacker = Attacker {
+        spawner: &spawner,
+        signals,
+        bait: &bait,
+        context,
+        without,
+        left_behind: &left_behind,
+        number: 0,
+    };
     let mut outcomes = Vec::new();
     for case in &chosen {
         if options.bare {
-            outcomes.push(attacker.try_bare(case).map_err(|error| fault("run a probe", error))?);
+            outcomes.push(attacker.try_bare(case)?);
             continue;
         }
         let mut worst = attacker.try_case(case, users[0])?;
@@ -120,11 +126,11 @@ fn attack(canary: &str, options: &Options) -> Result<ExitCode, RoomError> {
         }
         outcomes.push(worst);
     }
-    left_behind.settle(&chosen, &mut outcomes);
+    left_behind.settle(&chosen, &mut outcomes, signals)?;
+    signals.check()?;
     drop(neighbour);
     spawner.finish()?;
-    drop(bait);
-    Ok(report(&chosen, &outcomes, options.json))
+    Ok((chosen, outcomes))
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Case>, RoomError> {
@@ -142,7 +148,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Case>, RoomError> {
     names.iter().map(find).collect()
 }
 
-fn report(chosen: &[&Case], outcomes: &[Outcome], json: bool) -> ExitCode {
+fn report(chosen: &[&Case], outcomes: &[Outcome], as_json: bool) -> ExitCode {
     let mut table = Table::new(&["case", "expected", "got", "verdict"]);
     let mut rows = Vec::new();
     let mut breached = 0;
@@ -160,17 +166,23 @@ fn report(chosen: &[&Case], outcomes: &[Outcome], json: bool) -> ExitCode {
             "got": got, "verdict": verdict.to_lowercase(),
         }));
     }
-    if json {
-        println!("{}", json!({"cases": rows, "breached": breached}));
+    let written = if as_json {
+        output::json(&json!({"cases": rows, "breached": breached}))
     } else {
-        print!("{table}");
-        println!("{} cases, {breached} breached", chosen.len());
+        output::text(&format!("{table}{} cases, {breached} breached\n", chosen.len()))
+    };
+    match written {
+        // Whoever has read enough still wants to know whether a wall fell.
+        Ok(()) | Err(Failure::ReaderGone) if breached == 0 => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::ReaderGone) => ExitCode::FAILURE,
+        Err(failure) => failure.report(false),
     }
-    if breached == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 struct Attacker<'a> {
     spawner: &'a Spawner,
+    signals: &'a Signals,
+    bait: &'a HostBait,
     context: Context,
     without: LayerSet,
     left_behind: &'a LeftBehind,
@@ -179,75 +191,75 @@ struct Attacker<'a> {
 
 impl Attacker<'_> {
     /// One case in one room, from its making to its end.
-    fn try_case(&mut self, case: &Case, user: RoomUser) -> Result<Outcome, RoomError> {
+    fn try_case(&mut self, case: &Case, user: RoomUser) -> Result<Outcome, Stop> {
+        self.signals.check()?;
         self.number += 1;
-        let mut spec = room_spec(&format!("attack-{}-{}", std::process::id(), self.number), user)?;
+        let id = format!("attack-{}-{}", std::process::id(), self.number);
+        let limits = limits_for(case.name);
+        let mut spec = room_spec(&id, user, limits, self.bait.programs.as_deref())?;
         spec.without = self.without;
         spec.lifetime = Lifetime::FirstCommand;
         let leaves_daemon = case.name == LeftBehind::CASE;
         if leaves_daemon {
-            spec.workspace = Some(Workspace { source: self.left_behind.dir.clone(), read_only: false });
+            spec.workspace = Some(Workspace { source: self.left_behind.workspace(), read_only: false });
         }
         let room = self.spawner.create(&spec)?;
         let enforced = room.ready()?;
-        let context = self.context_for(&enforced, leaves_daemon);
+        let mut context = self.context_for(&enforced, limits, leaves_daemon);
+        context.programs = self.bait.programs.as_ref().map(|_| PROGRAMS.to_owned());
         let input = serde_json::to_vec(&context).unwrap_or_default();
-        let ended = run_to_end(&room, command(&["attack-probe", case.name], user), &input, PATIENCE);
+        let ours = [Some(std::process::id()), Some(self.spawner.pid()), probing::number_of(room.death())];
+        let before = probing::resident(&ours);
+        let command = command(&["attack-probe", case.name], user);
+        let ended = probing::run_to_end(&room, command, &input, self.signals);
+        let kept = probing::resident(&ours).saturating_sub(before);
         room.kill();
         drop(room);
         self.spawner.wait_gone(&spec.id)?;
         match ended {
+            Ok(ended) if case.name == ENDLESS => Ok(judge_flood(ended.said.total(), kept)),
             Ok(ended) => Ok(judge(case, &ended)),
-            Err(error) if error.code == ErrorCode::RoomGone => {
+            Err(Stop::Fault(error)) if error.code == ErrorCode::RoomGone => {
                 Ok(Outcome::Breached("the room died of it".into()))
             }
-            Err(error) => Err(error),
+            Err(stop) => Err(stop),
         }
     }
 
     /// The same without a room: what an ordinary user of this machine could do.
-    fn try_bare(&self, case: &Case) -> io::Result<Outcome> {
-        let program = self.left_behind.dir.join("probe");
-        if !program.exists() {
-            std::fs::copy("/proc/self/exe", &program)?;
-            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-        }
+    fn try_bare(&self, case: &Case) -> Result<Outcome, Stop> {
+        let program = self.left_behind.program().map_err(|error| fault("copy this program", error))?;
         let everything: Enforced = Enforced(
             [Layer::Memory, Layer::Pids, Layer::Cpu]
                 .map(|layer| (layer, LayerState::Enforced("nothing".into())))
                 .to_vec(),
         );
-        let context = self.context_for(&everything, false);
-        let mut probe = Command::new(program);
-        probe
-            .args(["attack-probe", case.name])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        if Privilege::detect() == Privilege::Root {
-            probe.uid(NOBODY).gid(NOBODY).current_dir("/");
+        let mut context = self.context_for(&everything, limits_for(case.name), false);
+        context.programs =
+            self.bait.programs.as_ref().map(|programs| programs.to_string_lossy().into_owned());
+        let input = serde_json::to_vec(&context).unwrap_or_default();
+        let ours = [Some(std::process::id())];
+        let before = probing::resident(&ours);
+        let said = probing::run_bare(bare(&program, &["attack-probe", case.name]), &input, self.signals)?;
+        if case.name == ENDLESS {
+            return Ok(judge_flood(said.total(), probing::resident(&ours).saturating_sub(before)));
         }
-        let mut probe = probe.spawn()?;
-        if let Some(mut stdin) = probe.stdin.take() {
-            let _ = stdin.write_all(&serde_json::to_vec(&context).unwrap_or_default());
-        }
-        let output = probe.wait_with_output()?;
-        Ok(serde_json::from_slice(&output.stdout)
+        Ok(serde_json::from_str(&said.text())
             .unwrap_or(Outcome::Breached("the probe died without a word".into())))
     }
 
     /// Tells a probe only of limits that the room claims to keep.
-    fn context_for(&self, enforced: &Enforced, leaves_daemon: bool) -> Context {
+    fn context_for(&self, enforced: &Enforced, limits: Limits, leaves_daemon: bool) -> Context {
         let kept = |layer, limit: Option<u64>| {
             limit.filter(|_| enforced.holds(layer) || self.without.contains(layer))
         };
         Context {
-            memory_limit: kept(Layer::Memory, LIMITS.memory),
-            pids_limit: kept(Layer::Pids, LIMITS.pids),
-            disk_limit: Some(LIMITS.disk),
-            inode_limit: Some(LIMITS.disk / 4096),
-            cpus_milli: kept(Layer::Cpu, LIMITS.cpus_milli),
-            open_files: Some(LIMITS.open_files),
+            memory_limit: kept(Layer::Memory, limits.memory),
+            pids_limit: kept(Layer::Pids, limits.pids),
+            disk_limit: Some(limits.disk),
+            inode_limit: Some(limits.disk / 4096),
+            cpus_milli: kept(Layer::Cpu, limits.cpus_milli),
+            open_files: Some(limits.open_files),
             daemon_marker: leaves_daemon.then(|| "/workspace/marker".to_owned()),
             ..self.context.clone()
         }
@@ -266,7 +278,7 @@ fn worse(first: Outcome, second: Outcome, second_user: RoomUser) -> Outcome {
 
 /// What a probe says, or what its silence means.
 fn judge(case: &Case, ended: &Ended) -> Outcome {
-    if let Ok(outcome) = serde_json::from_slice(&ended.stdout) {
+    if let Ok(outcome) = serde_json::from_str(&ended.said.text()) {
         return outcome;
     }
     match &ended.report {
@@ -274,166 +286,21 @@ fn judge(case: &Case, ended: &Ended) -> Outcome {
             Outcome::Held("killed: out of the room's memory".into())
         }
         Some(report) => Outcome::Breached(format!("the probe died without a word: {:?}", report.exit)),
+        None if ended.said.total() >= MOST_OUTPUT => {
+            Outcome::Breached("the probe said more than anybody wants to know".into())
+        }
         None => Outcome::Breached(format!("the probe did not end within {PATIENCE:?}")),
     }
 }
 
-fn room_spec(id: &str, user: RoomUser) -> Result<RoomSpec, RoomError> {
-    let binary =
-        std::fs::canonicalize("/proc/self/exe").map_err(|error| fault("find this program", error))?;
-    Ok(RoomSpec {
-        id: id.to_owned(),
-        user,
-        limits: LIMITS,
-        network: Network::None,
-        workspace: None,
-        layer: None,
-        in_memory: false,
-        lowers: Vec::new(),
-        disk: None,
-        mounts: vec![HostMount { source: binary, target: PathBuf::from(PROBE) }],
-        binds: Vec::new(),
-        writes_to_host: false,
-        secret_files: false,
-        lifetime: Lifetime::Connection,
-        require: LayerSet::EMPTY,
-        allow_missing: LayerSet::EMPTY,
-        without: LayerSet::EMPTY,
-    })
-}
-
-fn command(arguments: &[&str], user: RoomUser) -> CommandSpec {
-    let argv = [PROBE].iter().chain(arguments).map(|text| text.as_bytes().to_vec()).collect();
-    let env = ["PATH=/usr/bin:/bin", "HOME=/home/agent", "USER=agent", "LANG=C.UTF-8", "TERM=dumb"];
-    CommandSpec {
-        argv,
-        env: env.map(|text| text.as_bytes().to_vec()).to_vec(),
-        cwd: b"/workspace".to_vec(),
-        user,
-        terminal: None,
+/// A command that writes without end costs the machine nothing but the time of whoever reads it.
+fn judge_flood(written: u64, kept: u64) -> Outcome {
+    let (written, kept) = (written >> 20, kept >> 20);
+    match written {
+        0..16 => Outcome::Skipped(format!("only {written} MiB came in the time")),
+        _ if kept > written / 4 => Outcome::Breached(format!("{kept} MiB are kept of {written}")),
+        _ => Outcome::Held(format!("stopped at {written} MiB, of which {kept} are kept")),
     }
-}
-
-struct Ended {
-    stdout: Vec<u8>,
-    /// None when the command was still running at the end of our patience.
-    report: Option<ExitReport>,
-}
-
-/// Runs a command with `input`, collecting its stdout.
-fn run_to_end(
-    room: &Room,
-    command: CommandSpec,
-    input: &[u8],
-    patience: Duration,
-) -> Result<Ended, RoomError> {
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("pipe", error.into()));
-    let ((in_read, in_write), (out_read, out_write)) = (pipe()?, pipe()?);
-    let null = std::fs::File::open("/dev/null").map_err(|error| fault("open /dev/null", error))?;
-    room.start(1, command, &[in_read.as_fd(), out_write.as_fd(), null.as_fd()])?;
-    drop((in_read, out_write));
-    let _ = std::fs::File::from(in_write).write_all(input);
-    let deadline = Instant::now() + patience;
-    let mut ended = Ended { stdout: Vec::new(), report: None };
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [PollFd::from_borrowed_fd(room.events(), PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(0) => return Ok(ended),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(fault("poll", error.into())),
-        }
-        match room.next_event()? {
-            (FromGuest::Exited { report, .. }, _) => {
-                ended.report = Some(report);
-                break;
-            }
-            (FromGuest::NotStarted { error, .. } | FromGuest::Failed { error }, _) => return Err(error),
-            _ => {}
-        }
-    }
-    // A probe says one line, which the pipe holds; whoever it left behind may keep the pipe open.
-    let mut buffer = vec![0u8; 64 << 10];
-    set_nonblocking(&out_read);
-    if let Ok(read) = std::fs::File::from(out_read).read(&mut buffer) {
-        ended.stdout = buffer[..read].to_vec();
-    }
-    Ok(ended)
-}
-
-/// A room next door with bait in it, alive until dropped.
-struct Neighbour {
-    _room: Room,
-    _stdin: OwnedFd,
-    canary: String,
-    abstract_name: String,
-}
-
-impl Neighbour {
-    fn start(spawner: &Spawner) -> Result<Neighbour, RoomError> {
-        let number = rand_u32().map_err(|error| fault("randomness", error))?;
-        let (canary, abstract_name) =
-            (format!("neighbour-{number:08x}"), format!("workroom-neighbour-{number:08x}"));
-        let room = spawner.create(&room_spec(&format!("neighbour-{number:08x}"), RoomUser::Agent)?)?;
-        room.ready()?;
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| fault("pipe", error.into()));
-        let ((in_read, in_write), (out_read, out_write)) = (pipe()?, pipe()?);
-        let spec = command(&["attack-neighbour", &canary, &abstract_name], RoomUser::Agent);
-        room.start(1, spec, &[in_read.as_fd(), out_write.as_fd(), out_write.as_fd()])?;
-        drop((in_read, out_write));
-        let mut said = [0u8; 6];
-        std::fs::File::from(out_read)
-            .read_exact(&mut said)
-            .map_err(|error| fault("wait for the neighbour", error))?;
-        Ok(Neighbour { _room: room, _stdin: in_write, canary, abstract_name })
-    }
-}
-
-/// The host's number of a process that has `text` in its command line.
-fn find_process(text: &str) -> Option<i32> {
-    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
-        line.windows(text.len()).any(|window| window == text.as_bytes()).then_some(pid)
-    })
-}
-
-/// The case that is judged by what happens after its room is gone.
-struct LeftBehind {
-    dir: PathBuf,
-    since: Instant,
-}
-
-impl LeftBehind {
-    const CASE: &'static str = "daemon-left-behind";
-
-    fn new() -> io::Result<LeftBehind> {
-        let dir =
-            std::env::temp_dir().join(format!("workroom-attack-{}-{:08x}", std::process::id(), rand_u32()?));
-        std::fs::create_dir(&dir)?;
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755))?;
-        Ok(LeftBehind { dir, since: Instant::now() })
-    }
-
-    fn settle(&self, chosen: &[&Case], outcomes: &mut [Outcome]) {
-        let Some(at) = chosen.iter().position(|case| case.name == Self::CASE) else { return };
-        // The daemon, had it survived, would write at a known time; nothing else can be waited for.
-        std::thread::sleep(DAEMON_DELAY.saturating_sub(self.since.elapsed()));
-        if self.dir.join("marker").exists() {
-            outcomes[at] = Outcome::Breached("a daemon outlived its room".into());
-        }
-    }
-}
-
-impl Drop for LeftBehind {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn fault(what: &str, error: io::Error) -> RoomError {
-    RoomError::new(ErrorCode::RoomSetup, format!("{what}: {error}"), "")
 }
 
 /// Inside a room: runs one probe and says what came of it.
@@ -446,19 +313,19 @@ pub(crate) fn probe(name: &str) -> ExitCode {
     };
     match run_probe(name, &context) {
         Some(outcome) => {
-            println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
+            let _ = output::json(&outcome);
             ExitCode::SUCCESS
         }
         None => {
-            eprintln!("workroom: there is no attack called \"{name}\"");
+            complain(&format!("there is no attack called \"{name}\""));
             ExitCode::from(crate::EXIT_FAULT)
         }
     }
 }
 
 /// Inside a room: lays bait for the others.
-pub(crate) fn neighbour(canary: &str, abstract_name: &str) -> ExitCode {
-    match be_a_neighbour(canary, abstract_name) {
+pub(crate) fn neighbour(canary: &str) -> ExitCode {
+    match be_a_neighbour(canary) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -187,7 +187,7 @@ enum Verb {
     AttackProbe { case: String },
     /// Inside a room: be what a neighbour attacks
     #[command(hide = true)]
-    AttackNeighbour { canary: String, abstract_name: String },
+    AttackNeighbour { canary: String },
 }
 
 /// `workroom run` alone. Its caller waits for a room, not for the options of all other verbs to be set up.
@@ -276,7 +276,7 @@ fn main() -> ExitCode {
         Verb::Journal(options) => journal::run(options),
         Verb::Doctor(options) => doctor::run(options),
         Verb::AttackProbe { case } => attack::probe(&case),
-        Verb::AttackNeighbour { canary, abstract_name } => attack::neighbour(&canary, &abstract_name),
+        Verb::AttackNeighbour { canary } => attack::neighbour(&canary),
     }
 }
 

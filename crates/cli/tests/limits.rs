@@ -2,7 +2,11 @@
 
 mod support;
 
-use support::{finish, for_each_privilege, installed};
+use std::fs;
+use std::process::Stdio;
+use support::pty::Watch;
+use support::traces::spawner_of;
+use support::{collect, finish, for_each_privilege, installed};
 
 #[test]
 fn the_disk_ends_where_it_was_said_to() {
@@ -143,5 +147,35 @@ fn open_files_are_limited() {
     for_each_privilege(|caller| {
         let said = caller.says(&[], "ulimit -n; ulimit -Hn");
         assert_eq!(said, "16384\n16384\n");
+    });
+}
+
+/// Root of a container may be no more than others there: it needs CAP_SYS_RESOURCE.
+fn may_lower_scores() -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("read a status");
+    let sets = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("capabilities");
+    u64::from_str_radix(sets.trim(), 16).expect("a set") & (1 << 24) != 0
+}
+
+/// When the machine is out of memory, rooms go before what made them.
+#[test]
+fn rooms_are_the_first_to_go_when_memory_is_short() {
+    for_each_privilege(|caller| {
+        // The command itself, the guest, and the launcher, by their names.
+        let script = "cat /proc/self/oom_score_adj; for process in /proc/[0-9]*; do \
+            read -r name < $process/comm; case $name in guest|launcher) \
+            read -r score < $process/oom_score_adj; echo $name $score; esac; done; echo ready; read -r forever";
+        let mut child = caller.run(&[], &["sh", "-c", script]).stdin(Stdio::piped()).spawn().expect("start");
+        let mut out = Watch::new(child.stdout.take().expect("stdout"));
+        let said = out.wait_for("ready\n");
+        let own = |pid: i32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("read a score");
+        let (spawner, us) = (spawner_of(child.id() as i32).expect("a spawner"), std::process::id() as i32);
+        let (spawner, us) = (own(spawner), own(us));
+        drop(child.stdin.take());
+        collect(child);
+        let scores: Vec<&str> = said.lines().collect();
+        assert_eq!(scores, ["500", "guest 500", "launcher 500", "ready"]);
+        let expected = if caller.is_root() && may_lower_scores() { "-900\n" } else { &us };
+        assert_eq!(spawner, expected);
     });
 }

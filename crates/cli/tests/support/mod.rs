@@ -273,7 +273,13 @@ pub(crate) fn finish_with_input(mut command: Command, input: &[u8]) -> Outcome {
 
 /// Waits for the end of a child and all that it says.
 #[track_caller]
-pub(crate) fn collect(mut child: Child) -> Outcome {
+pub(crate) fn collect(child: Child) -> Outcome {
+    collect_within(PATIENCE, child)
+}
+
+/// The same for what takes longer than anything else.
+#[track_caller]
+pub(crate) fn collect_within(patience: Duration, mut child: Child) -> Outcome {
     drop(child.stdin.take());
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
@@ -286,17 +292,22 @@ pub(crate) fn collect(mut child: Child) -> Outcome {
     };
     let out = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
     let err = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-    let status = wait(&mut child);
+    let status = wait_within(patience, &mut child);
     Outcome { code: code(status), out: out.join().expect("read"), err: err.join().expect("read") }
 }
 
 /// Waits for a child; one that takes too long is killed, and the test fails.
 #[track_caller]
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
+    wait_within(PATIENCE, child)
+}
+
+#[track_caller]
+fn wait_within(patience: Duration, child: &mut Child) -> ExitStatus {
     let (done, watch) = mpsc::channel::<()>();
     let pid = rustix::process::Pid::from_child(child);
     let dog = std::thread::spawn(move || {
-        let late = watch.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+        let late = watch.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout);
         if late {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
@@ -304,7 +315,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     });
     let status = child.wait().expect("wait");
     drop(done);
-    assert!(!dog.join().expect("watch"), "it had not ended after {PATIENCE:?}");
+    assert!(!dog.join().expect("watch"), "it had not ended after {patience:?}");
     status
 }
 
