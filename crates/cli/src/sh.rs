@@ -73,6 +73,8 @@ pub(crate) fn run(options: Options) -> ExitCode {
             let list = client.shells(&id).await?;
             if as_json { output::json(&list)? } else { output::text(&table(&list))? }
         } else if let Some(shell) = &options.rm {
+            // Removing what never was succeeds too, and somebody who has mistyped is not to be told so.
+            client.shell(&id, shell).await?;
             client.remove_shell(&id, shell).await?;
             if !as_json {
                 output::line(&format!("{shell}  removed"))?;

@@ -7,8 +7,8 @@ use crate::{arguments, output, which};
 use std::process::ExitCode;
 use workroom_client::{Client, ScreenOptions};
 use workroom_types::{
-    EndedBy, InputTaken, OpenTerminal, Process, ProcessState, PtySize, TerminalInput, TerminalKey,
-    TerminalKeys, TerminalScreen, Timestamp, WaitForTerminal,
+    EndedBy, InputTaken, OpenTerminal, Problem, ProblemCode, Process, ProcessState, PtySize, TerminalInput,
+    TerminalKey, TerminalKeys, TerminalScreen, Timestamp, WaitForTerminal,
 };
 
 /// As for a command that took too long, and for one that went wrong.
@@ -230,7 +230,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
         Verb::Close { which, grace } => {
             let id = which.session(&client).await?;
-            let closed = client.close_terminal(&id, &which.terminal, grace).await?;
+            let Some(closed) = client.close_terminal(&id, &which.terminal, grace).await? else {
+                let detail = format!("there is no terminal \"{}\" in this session", which.terminal);
+                let hint = "`workroom terminal ls` lists those that there are";
+                return Err(Problem::new(ProblemCode::NotFound, detail, hint).into());
+            };
             if which.json {
                 output::json(&closed)?;
             } else {

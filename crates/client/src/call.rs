@@ -95,7 +95,7 @@ impl Call {
         self
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
     }

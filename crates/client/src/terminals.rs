@@ -1,9 +1,9 @@
 //! Terminals of a session: opened, typed into, looked at, waited for, closed.
 
-use crate::call::{Call, Client};
+use crate::call::{Call, Client, decode};
 use crate::sessions::session_path;
 use crate::{ClientError, types};
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use types::{
     InputTaken, OpenTerminal, PlainPage, Process, PtySize, SendSignal, TerminalClosed, TerminalInput,
     TerminalList, TerminalScreen, TerminalWaited, WaitForTerminal,
@@ -96,14 +96,17 @@ impl Client {
         self.answer(&call).await.map(|_| ())
     }
 
-    /// Ends its shell: after so many milliseconds by force, 5000 unless told.
+    /// Ends its shell: after so many milliseconds by force, 5000 unless told. `None` if there is no such terminal.
     pub async fn close_terminal(
         &self,
         id: &str,
         terminal: &str,
         grace_ms: Option<u64>,
-    ) -> Result<TerminalClosed, ClientError> {
+    ) -> Result<Option<TerminalClosed>, ClientError> {
         let query = grace_ms.map_or(String::new(), |grace| format!("?grace_ms={grace}"));
-        self.value(&Call::mutating(Method::DELETE, terminal_path(id, terminal, &query))?).await
+        let call = Call::mutating(Method::DELETE, terminal_path(id, terminal, &query))?;
+        let answer = self.answer(&call).await?;
+        let is_there = answer.status != StatusCode::NO_CONTENT;
+        is_there.then(|| decode(&call.name(), &answer.body)).transpose()
     }
 }

@@ -126,6 +126,17 @@ impl Engine {
         Ok(ProcessHandle { session: id.to_owned(), handle, entry, actor: caller.name.clone() })
     }
 
+    /// Ends a process, with everything that it started, and forgets it and its output. Removing what is gone succeeds.
+    pub async fn remove_process(&self, caller: &Caller, id: &str, process: &str) -> Result<(), Problem> {
+        validate::id(process)?;
+        sessions::handle(&self.shared, caller, id).await?;
+        let removed = async { self.process(caller, id, process).await?.remove().await };
+        match removed.await {
+            Err(problem) if problem.code == ProblemCode::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
     /// The process table, the newest first, and all that is in the room.
     pub async fn processes(&self, caller: &Caller, id: &str) -> Result<ProcessTable, Problem> {
         let in_room = self.ask(caller, id, |reply| Ask::InRoom { reply }).await?;

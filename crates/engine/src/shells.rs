@@ -172,21 +172,17 @@ impl Engine {
         found.shown(&line).await
     }
 
-    /// Ends a shell, with everything that was started in it, and forgets it.
+    /// Ends a shell, with everything that was started in it, and forgets it. Removing what is gone succeeds.
     pub async fn remove_shell(&self, caller: &Caller, id: &str, shell: &str) -> Result<(), Problem> {
         validate::id(shell)?;
         let found = self.found(caller, id).await?;
         let book = self.shared.shells.book(&self.shared, id).await?;
-        let line = book.find(shell).ok_or_else(|| no_shell(shell))?;
+        let Some(line) = book.find(shell) else { return Ok(()) };
         let shell = line.record.id.clone();
         // First: nobody makes it again.
         lock(&book.lines).remove(&shell);
         found.drop_record(&shell).await?;
-        match self.process(caller, id, &shell).await {
-            Ok(process) => process.remove().await,
-            Err(problem) if problem.code == ProblemCode::NotFound => Ok(()),
-            Err(problem) => Err(problem),
-        }
+        self.remove_process(caller, id, &shell).await
     }
 
     /// Gives a shell a command and waits for its end. A shell that has ended is made again first.

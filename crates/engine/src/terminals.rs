@@ -125,16 +125,39 @@ impl Engine {
     /// A terminal by its id or its name: of several by that name the one that runs, else the newest. A process that was
     /// started with a PTY is one too, by its id.
     pub async fn terminal(&self, caller: &Caller, id: &str, wanted: &str) -> Result<TerminalHandle, Problem> {
-        validate::terminal_name(wanted)?;
-        let handle = sessions::handle(&self.shared, caller, id).await?;
-        let entries = sessions::ask(&handle, id, |reply| Ask::Processes { reply }).await?;
-        let entry = find(&entries, wanted).ok_or_else(|| {
+        self.find_terminal(caller, id, wanted).await?.ok_or_else(|| {
             Problem::new(
                 ProblemCode::NotFound,
                 format!("there is no terminal \"{wanted}\" in this session"),
                 "GET …/terminals lists those that there are",
             )
-        })?;
+        })
+    }
+
+    /// Ends a terminal's shell: by force if it takes longer than this. `None` of one that is not there any more.
+    pub async fn close_terminal(
+        &self,
+        caller: &Caller,
+        id: &str,
+        wanted: &str,
+        grace: Duration,
+    ) -> Result<Option<TerminalClosed>, Problem> {
+        match self.find_terminal(caller, id, wanted).await? {
+            Some(terminal) => terminal.close(grace).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn find_terminal(
+        &self,
+        caller: &Caller,
+        id: &str,
+        wanted: &str,
+    ) -> Result<Option<TerminalHandle>, Problem> {
+        validate::terminal_name(wanted)?;
+        let handle = sessions::handle(&self.shared, caller, id).await?;
+        let entries = sessions::ask(&handle, id, |reply| Ask::Processes { reply }).await?;
+        let Some(entry) = find(&entries, wanted) else { return Ok(None) };
         if entry.info().pty.is_none() {
             return Err(Problem::new(
                 ProblemCode::NotFound,
@@ -143,7 +166,7 @@ impl Engine {
             ));
         }
         let process = ProcessHandle { session: id.to_owned(), handle, entry, actor: caller.name.clone() };
-        Ok(TerminalHandle { process, models: self.shared.models.clone() })
+        Ok(Some(TerminalHandle { process, models: self.shared.models.clone() }))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::reply::{Answer, Failure, PROBLEM_JSON, Reply, replayed};
 use aws_lc_rs::digest::{Context, SHA256};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, Method, Uri};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use std::future::Future;
 use std::pin::Pin;
 use workroom_engine::{Attempt, Engine, IdempotencyKey, Permit, StoredAnswer};
@@ -59,25 +59,45 @@ where
 {
     let key = key_for(&call, body)?;
     let (app, caller) = (call.app, call.caller);
-    let task = tokio::spawn(async move {
-        let engine = &app.engine;
-        let Some(key) = key else {
-            return work(engine, &caller, None).await.map(Reply::into_response);
-        };
-        let permit = match engine.begin(key).await? {
-            Attempt::Replay(answer) => return Ok(replayed(answer)),
-            Attempt::Ours(permit) => permit,
-        };
-        let outcome = work(engine, &caller, Some(&permit)).await;
-        // Remembered before it is told: an answer that a caller has seen is the answer for good.
-        match (to_remember(&outcome), &outcome) {
-            (Some(answer), _) => engine.finish(permit, answer).await?,
-            (None, Err(problem)) => engine.withdraw(permit, problem).await,
-            (None, Ok(_)) => {}
-        }
-        outcome.map(Reply::into_response)
-    });
+    let task = tokio::spawn(async move { under(key, &app.engine, &caller, work).await });
     Ok(joined(task.await)?)
+}
+
+/// The same, but only while its caller is there: who goes away gives up its place in a queue. The work has to be such
+/// that it may be done again where nobody heard of its end.
+pub(crate) async fn while_waited_for<F>(call: Call, body: &[u8], work: F) -> Answer
+where
+    F: for<'a> FnOnce(&'a Engine, &'a Caller, Option<&'a Permit>) -> Work<'a> + Send + 'static,
+{
+    let key = key_for(&call, body)?;
+    let (app, caller) = (call.app, call.caller);
+    Ok(under(key, &app.engine, &caller, work).await?)
+}
+
+async fn under<F>(
+    key: Option<IdempotencyKey>,
+    engine: &Engine,
+    caller: &Caller,
+    work: F,
+) -> Result<Response, Problem>
+where
+    F: for<'a> FnOnce(&'a Engine, &'a Caller, Option<&'a Permit>) -> Work<'a>,
+{
+    let Some(key) = key else {
+        return work(engine, caller, None).await.map(Reply::into_response);
+    };
+    let permit = match engine.begin(key).await? {
+        Attempt::Replay(answer) => return Ok(replayed(answer)),
+        Attempt::Ours(permit) => permit,
+    };
+    let outcome = work(engine, caller, Some(&permit)).await;
+    // Remembered before it is told: an answer that a caller has seen is the answer for good.
+    match (to_remember(&outcome), &outcome) {
+        (Some(answer), _) => engine.finish(permit, answer).await?,
+        (None, Err(problem)) => engine.withdraw(permit, problem).await,
+        (None, Ok(_)) => {}
+    }
+    outcome.map(Reply::into_response)
 }
 
 /// The same for a body that is read while the work is done, and so is not part of what tells two requests apart: its

@@ -222,6 +222,11 @@ const OF_BYTES: [&str; 5] = [
     "application/zip",
 ];
 
+/// Which of those that are no GET remember nothing under a key: what only reads is read again, and of a secret no hash
+/// is kept.
+const WITHOUT_KEY: [&str; 6] =
+    ["disk_use", "search_files", "set_secret", "set_session_secret", "stat_file", "wait_for_terminal"];
+
 /// Adds what the gate, the body's reader and the idempotency key may answer, and gives every problem its schema.
 fn complete(path: &str, method: &str, operation: &mut Value) {
     // A body that may be left out is not one that may be `null`.
@@ -272,7 +277,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
             "The same Idempotency-Key came with another request, or a required layer cannot be had here",
         ));
     }
-    if takes_body {
+    // A body that is to say nothing is read all the same.
+    if takes_body || method == "post" {
         also.push(("413", "The body is too large"));
     }
     if takes_json {
@@ -293,7 +299,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
             response["headers"] = json!({"Retry-After": {"description": "Seconds", "schema": {"type": "integer", "minimum": 0}}});
         }
     }
-    if changes {
+    if changes && !WITHOUT_KEY.iter().any(|id| operation["operationId"] == *id) {
         add_parameter(
             operation,
             json!({

@@ -87,6 +87,7 @@ pub(crate) fn replayed(answer: StoredAnswer) -> Response {
     {
         response.headers_mut().insert(CONTENT_TYPE, content_type);
     }
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     mark_replayed(&mut response);
     response
 }

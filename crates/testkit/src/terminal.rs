@@ -123,5 +123,6 @@ impl TestTerminal<'_> {
         within("its end", self.session.client().close_terminal(&self.session.id, &self.id, grace_ms))
             .await
             .expect("closed")
+            .expect("it was there")
     }
 }

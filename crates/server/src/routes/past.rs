@@ -114,8 +114,9 @@ pub(crate) async fn reset(mut call: Call) -> Answer {
         (status = 410, description = "The room ended meanwhile"),
     ),
 )]
-pub(crate) async fn baseline(call: Call) -> Answer {
+pub(crate) async fn baseline(mut call: Call) -> Answer {
     call.no_query()?;
+    call.no_body().await?;
     let id = call.id().to_owned();
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move { Reply::ok(&engine.set_baseline(caller, &id).await?) })
@@ -125,7 +126,8 @@ pub(crate) async fn baseline(call: Call) -> Answer {
 
 /// Make independent sessions that go on from a session's files
 ///
-/// The source goes on. A fork's baseline is the moment that it was made from.
+/// The source goes on. A fork's baseline is the moment that it was made from. Its token's secret is in this answer and
+/// nowhere else: a repetition under the same Idempotency-Key does not have it.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{id}/fork",
@@ -145,8 +147,10 @@ pub(crate) async fn fork(mut call: Call) -> Answer {
     let id = call.id().to_owned();
     once(call, &body, move |engine, caller, permit| {
         Box::pin(async move {
-            let forks = engine.fork(caller, &id, request, permit).await?;
-            Reply::json(StatusCode::CREATED, &forks)
+            let mut forks = engine.fork(caller, &id, request, permit).await?;
+            let told = Reply::json(StatusCode::CREATED, &forks)?;
+            forks.forks.iter_mut().for_each(|fork| fork.token.token = None);
+            told.remembered_as(&forks)
         })
     })
     .await
@@ -242,8 +246,9 @@ pub(crate) struct GarbageQuery {
     params(GarbageQuery),
     responses((status = 200, description = "What went, or would go", body = Garbage)),
 )]
-pub(crate) async fn collect_garbage(call: Call) -> Answer {
+pub(crate) async fn collect_garbage(mut call: Call) -> Answer {
     let query = call.query::<GarbageQuery>()?;
+    call.no_body().await?;
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move { Reply::ok(&engine.collect_garbage(caller, query.dry_run).await?) })
     })

@@ -1,7 +1,7 @@
 //! `/v1/pools`: pools of slots, set and deleted; slots acquired, extended, reset and released.
 
 use crate::call::Call;
-use crate::idempotency::once;
+use crate::idempotency::{once, while_waited_for};
 use crate::openapi::PoolPath;
 use crate::reply::{Answer, Reply};
 use axum::http::StatusCode;
@@ -111,12 +111,12 @@ pub(crate) async fn delete(call: Call) -> Answer {
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let PoolOwner { owner } = call.query()?;
     let limit = call.app.config.body.json;
-    let (request, _) = call.json::<AcquireSlot>(limit).await?;
-    let (engine, caller) = (call.engine().clone(), call.caller.clone());
+    let (request, body) = call.json::<AcquireSlot>(limit).await?;
     let name = call.param("name").to_owned();
-    // Not in a task of its own: who goes away gives up its place in the queue.
-    let lease = engine.acquire(&caller, (owner.as_deref(), &name), request).await?;
-    Ok(Reply::ok(&lease)?.into_response())
+    while_waited_for(call, &body, move |engine, caller, _| {
+        Box::pin(async move { Reply::ok(&engine.acquire(caller, (owner.as_deref(), &name), request).await?) })
+    })
+    .await
 }
 
 /// Release a slot

@@ -5,9 +5,7 @@ use crate::idempotency::once;
 use crate::openapi::{PortPath, SessionPath};
 use crate::preview::{link, preview_url};
 use crate::reply::{Answer, Reply};
-use axum::http::HeaderValue;
 use axum::http::StatusCode;
-use axum::http::header::CACHE_CONTROL;
 use axum::response::IntoResponse;
 use workroom_types::{PortList, PreviewLink, Problem, PublishPort, PublishedPort};
 
@@ -83,8 +81,11 @@ pub(crate) async fn publish(mut call: Call) -> Answer {
 pub(crate) async fn unpublish(call: Call) -> Answer {
     call.no_query()?;
     let port = port_of(&call)?;
-    call.engine().unpublish_port(&call.caller, call.id(), port).await?;
-    Ok(Reply::nothing().into_response())
+    let id = call.id().to_owned();
+    once(call, &[], move |engine, caller, _| {
+        Box::pin(async move { engine.unpublish_port(caller, &id, port).await.map(|()| Reply::nothing()) })
+    })
+    .await
 }
 
 /// Make a link to a port's preview
@@ -98,12 +99,19 @@ pub(crate) async fn unpublish(call: Call) -> Answer {
     params(SessionPath, PortPath),
     responses((status = 201, description = "A link", body = PreviewLink)),
 )]
-pub(crate) async fn ticket(call: Call) -> Answer {
+pub(crate) async fn ticket(mut call: Call) -> Answer {
     call.no_query()?;
+    call.no_body().await?;
     let port = port_of(&call)?;
-    let (ticket, expires) = call.engine().preview_ticket(&call.caller, call.id(), port).await?;
-    let made = PreviewLink { url: link(&preview_url(&call, port), &ticket), expires };
-    let mut response = Reply::json(StatusCode::CREATED, &made)?.into_response();
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    let id = call.id().to_owned();
+    let preview = preview_url(&call, port);
+    once(call, &[], move |engine, caller, _| {
+        Box::pin(async move {
+            let (ticket, expires) = engine.preview_ticket(caller, &id, port).await?;
+            let made = PreviewLink { url: link(&preview, &ticket), expires };
+            // Told again as it is: a minute later it opens nothing.
+            Reply::json(StatusCode::CREATED, &made)?.remembered_as(&made)
+        })
+    })
+    .await
 }

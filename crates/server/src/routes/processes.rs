@@ -96,7 +96,7 @@ pub(crate) async fn show(call: Call) -> Answer {
 
 /// Remove a process
 ///
-/// One that runs is ended first, with everything that it started. Its output goes too.
+/// One that runs is ended first, with everything that it started. Its output goes too. Removing what is gone succeeds.
 #[utoipa::path(
     delete,
     path = "/v1/sessions/{id}/processes/{process}",
@@ -110,8 +110,11 @@ pub(crate) async fn show(call: Call) -> Answer {
 )]
 pub(crate) async fn remove(call: Call) -> Answer {
     call.no_query()?;
-    named(&call).await?.remove().await?;
-    Ok(Reply::nothing().into_response())
+    let (id, process) = (call.id().to_owned(), call.param("process").to_owned());
+    once(call, &[], move |engine, caller, _| {
+        Box::pin(async move { engine.remove_process(caller, &id, &process).await.map(|()| Reply::nothing()) })
+    })
+    .await
 }
 
 /// What of a process's output is wanted.
@@ -228,9 +231,10 @@ pub(crate) async fn input(mut call: Call) -> Answer {
     let id = call.id().to_owned();
     let process = call.param("process").to_owned();
     let body = data.clone();
-    once(call, &body, move |engine, caller, _| {
+    once(call, &body, move |engine, caller, permit| {
         Box::pin(async move {
             let process = engine.process(caller, &id, &process).await?;
+            engine.begin_once(permit, "input").await?;
             let taken = match data.is_empty() {
                 true => InputTaken { written: 0, complete: true },
                 false => process.write(&data, wait).await?,
@@ -260,9 +264,16 @@ pub(crate) async fn input(mut call: Call) -> Answer {
 pub(crate) async fn signal(mut call: Call) -> Answer {
     call.no_query()?;
     let limit = call.app.config.body.json;
-    let (request, _) = call.json::<SendSignal>(limit).await?;
-    named(&call).await?.signal(request).await?;
-    Ok(Reply::nothing().into_response())
+    let (request, body) = call.json::<SendSignal>(limit).await?;
+    let (id, process) = (call.id().to_owned(), call.param("process").to_owned());
+    once(call, &body, move |engine, caller, permit| {
+        Box::pin(async move {
+            let process = engine.process(caller, &id, &process).await?;
+            engine.begin_once(permit, "signal").await?;
+            process.signal(request).await.map(|()| Reply::nothing())
+        })
+    })
+    .await
 }
 
 /// Change the size of a process's terminal
@@ -278,9 +289,14 @@ pub(crate) async fn signal(mut call: Call) -> Answer {
 pub(crate) async fn resize(mut call: Call) -> Answer {
     call.no_query()?;
     let limit = call.app.config.body.json;
-    let (request, _) = call.json::<PtySize>(limit).await?;
-    let process = named(&call).await?.resize(request).await?;
-    Ok(Reply::ok(&process)?.into_response())
+    let (request, body) = call.json::<PtySize>(limit).await?;
+    let (id, process) = (call.id().to_owned(), call.param("process").to_owned());
+    once(call, &body, move |engine, caller, _| {
+        Box::pin(
+            async move { Reply::ok(&engine.process(caller, &id, &process).await?.resize(request).await?) },
+        )
+    })
+    .await
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -149,10 +149,13 @@ impl Pieces for Following {
 )]
 pub(crate) async fn delete(call: Call) -> Answer {
     call.no_query()?;
-    let (engine, caller) = (call.engine().clone(), call.caller.clone());
     let (id, process) = (call.id().to_owned(), call.param("process").to_owned());
-    engine.delete_recording(&caller, &id, &process).await?;
-    Ok(Reply::nothing().into_response())
+    once(call, &[], move |engine, caller, _| {
+        Box::pin(
+            async move { engine.delete_recording(caller, &id, &process).await.map(|()| Reply::nothing()) },
+        )
+    })
+    .await
 }
 
 /// Put a marker into a recording

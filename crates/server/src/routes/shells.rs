@@ -68,7 +68,7 @@ pub(crate) async fn show(call: Call) -> Answer {
 
 /// Remove a stateful shell
 ///
-/// It is ended, with everything that was started in it.
+/// It is ended, with everything that was started in it. Removing what is gone succeeds.
 #[utoipa::path(
     delete,
     path = "/v1/sessions/{id}/shells/{shell}",
@@ -82,8 +82,11 @@ pub(crate) async fn show(call: Call) -> Answer {
 )]
 pub(crate) async fn remove(call: Call) -> Answer {
     call.no_query()?;
-    call.engine().remove_shell(&call.caller, call.id(), call.param("shell")).await?;
-    Ok(Reply::nothing().into_response())
+    let (id, shell) = (call.id().to_owned(), call.param("shell").to_owned());
+    once(call, &[], move |engine, caller, _| {
+        Box::pin(async move { engine.remove_shell(caller, &id, &shell).await.map(|()| Reply::nothing()) })
+    })
+    .await
 }
 
 /// Run a command in a stateful shell

@@ -101,7 +101,7 @@ pub(crate) struct CloseParams {
 /// Close a terminal
 ///
 /// Its shell gets HUP and, if it has not ended after `grace_ms`, is killed with everything that it started. Its record and
-/// its output stay; `DELETE …/processes/{id}` removes them.
+/// its output stay; `DELETE …/processes/{id}` removes them. Closing what is removed succeeds.
 #[utoipa::path(
     delete,
     path = "/v1/sessions/{id}/terminals/{terminal}",
@@ -110,14 +110,23 @@ pub(crate) struct CloseParams {
     params(SessionPath, TerminalPath, CloseParams),
     responses(
         (status = 200, description = "It has ended, and by what", body = TerminalClosed),
+        (status = 204, description = "There is none"),
         (status = 410, description = "The room ended meanwhile"),
     ),
 )]
 pub(crate) async fn close(call: Call) -> Answer {
     let params = call.query::<CloseParams>()?;
     let grace = Duration::from_millis(params.grace_ms.unwrap_or(USUAL_GRACE));
-    let closed = named(&call).await?.close(grace).await?;
-    Ok(Reply::ok(&closed)?.into_response())
+    let (id, terminal) = (call.id().to_owned(), call.param("terminal").to_owned());
+    once(call, &[], move |engine, caller, _| {
+        Box::pin(async move {
+            match engine.close_terminal(caller, &id, &terminal, grace).await? {
+                Some(closed) => Reply::ok(&closed),
+                None => Ok(Reply::nothing()),
+            }
+        })
+    })
+    .await
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -151,9 +160,10 @@ pub(crate) async fn input(mut call: Call) -> Answer {
     let limit = call.app.config.body.json;
     let (request, body) = call.json::<TerminalInput>(limit).await?;
     let (id, terminal) = (call.id().to_owned(), call.param("terminal").to_owned());
-    once(call, &body, move |engine, caller, _| {
+    once(call, &body, move |engine, caller, permit| {
         Box::pin(async move {
             let terminal = engine.terminal(caller, &id, &terminal).await?;
+            engine.begin_once(permit, "input").await?;
             Reply::ok(&terminal.input(request, wait).await?)
         })
     })
@@ -267,9 +277,15 @@ pub(crate) async fn wait(mut call: Call) -> Answer {
 pub(crate) async fn resize(mut call: Call) -> Answer {
     call.no_query()?;
     let limit = call.app.config.body.json;
-    let (request, _) = call.json::<PtySize>(limit).await?;
-    let process = named(&call).await?.process().resize(request).await?;
-    Ok(Reply::ok(&process)?.into_response())
+    let (request, body) = call.json::<PtySize>(limit).await?;
+    let (id, terminal) = (call.id().to_owned(), call.param("terminal").to_owned());
+    once(call, &body, move |engine, caller, _| {
+        Box::pin(async move {
+            let terminal = engine.terminal(caller, &id, &terminal).await?;
+            Reply::ok(&terminal.process().resize(request).await?)
+        })
+    })
+    .await
 }
 
 /// Send a signal to a terminal's shell
@@ -288,7 +304,14 @@ pub(crate) async fn resize(mut call: Call) -> Answer {
 pub(crate) async fn signal(mut call: Call) -> Answer {
     call.no_query()?;
     let limit = call.app.config.body.json;
-    let (request, _) = call.json::<SendSignal>(limit).await?;
-    named(&call).await?.process().signal(request).await?;
-    Ok(Reply::nothing().into_response())
+    let (request, body) = call.json::<SendSignal>(limit).await?;
+    let (id, terminal) = (call.id().to_owned(), call.param("terminal").to_owned());
+    once(call, &body, move |engine, caller, permit| {
+        Box::pin(async move {
+            let terminal = engine.terminal(caller, &id, &terminal).await?;
+            engine.begin_once(permit, "signal").await?;
+            terminal.process().signal(request).await.map(|()| Reply::nothing())
+        })
+    })
+    .await
 }
