@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::{arguments, which};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use workroom_client::Client;
 use workroom_types::{
     OutputStream, Process, ProcessKind, ProcessState, ProcessStdin, PtySize, SendSignal, SignalTo,
@@ -274,12 +274,12 @@ pub(crate) fn wait(options: Wait) -> ExitCode {
 }
 
 async fn wait_for(client: &Client, id: &str, options: &Wait) -> Result<Process, Failure> {
-    let mut left = options.timeout.map(Duration::from_millis);
+    let began = Instant::now();
+    let left = || options.timeout.map(|time| Duration::from_millis(time).saturating_sub(began.elapsed()));
     loop {
-        let now = left.map_or(ONE_WAIT, |left| left.min(ONE_WAIT));
+        let now = left().map_or(ONE_WAIT, |left| left.min(ONE_WAIT));
         let process = client.wait_for_process(id, &options.process, now).await?;
-        left = left.map(|left| left.saturating_sub(now));
-        if process.state != ProcessState::Running || left == Some(Duration::ZERO) {
+        if process.state != ProcessState::Running || left() == Some(Duration::ZERO) {
             return Ok(process);
         }
     }
