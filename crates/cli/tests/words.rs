@@ -39,3 +39,26 @@ fn a_journal_that_is_not_there_is_not_verified() {
     });
 }
 
+#[test]
+fn logs_have_both_streams_each_in_its_place() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        let process = session.process(json!({"command": "echo out; echo why >&2; exit 2"})).await;
+        let id = process.ended().await.id;
+        let logs = |more: &[&str]| told(&server, &[&["logs", &session.id, &id], more].concat());
+        let both = (Some(0), "out\n".to_owned(), "why\n".to_owned());
+        assert_eq!(logs(&[]), both);
+        assert_eq!(logs(&["--follow"]), both);
+        assert_eq!(logs(&["--stdout"]), (Some(0), "out\n".to_owned(), String::new()));
+        assert_eq!(logs(&["--stderr"]), (Some(0), String::new(), "why\n".to_owned()));
+        assert_eq!(logs(&["--cursor", "1"]), (Some(0), "ut\n".to_owned(), String::new()));
+        assert_eq!(logs(&["--stderr", "--cursor", "1"]), (Some(0), String::new(), "hy\n".to_owned()));
+        // One that has a terminal writes to that alone.
+        let process = session.process(json!({"command": "echo out; echo why >&2", "pty": {}})).await;
+        let id = process.ended().await.id;
+        let (code, out, err) = told(&server, &["logs", &session.id, &id, "--follow"]);
+        assert_eq!((code, out.replace('\r', ""), err), (Some(0), "out\nwhy\n".to_owned(), String::new()));
+    });
+}
+
