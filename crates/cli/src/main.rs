@@ -295,9 +295,9 @@ fn refuse_arguments(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let sentence: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let sentence = sentence.join(" ");
-    eprintln!(
-        "workroom: {}; see `workroom --help` and `workroom VERB --help`",
+    remote::complain(&format!(
+        "{}; see `workroom --help` and `workroom VERB --help`",
         sentence.trim_start_matches("error: ")
-    );
+    ));
     ExitCode::from(EXIT_FAULT)
 }

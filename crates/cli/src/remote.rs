@@ -47,8 +47,11 @@ impl Failure {
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         match self {
             Failure::ReaderGone => return ExitCode::SUCCESS,
-            Failure::Error(_) if as_json => {
-                let _ = output::json(&json!({"error": self.document()}));
+            Failure::Error(error) if as_json => {
+                // A stdout that takes nothing is itself what has to be said.
+                if let Err(Failure::Error(_)) = output::json(&json!({"error": self.document()})) {
+                    complain(&error.to_string());
+                }
             }
             Failure::Error(error) => complain(&error.to_string()),
         }
@@ -69,8 +72,9 @@ impl Failure {
 /// A sentence of ours on stderr.
 pub(crate) fn complain(sentence: &str) {
     use std::io::Write;
-    // Nobody may be left to read it.
-    let _ = writeln!(std::io::stderr(), "workroom: {}", output::clean(sentence));
+    // In one piece: others may write to the same place. Nobody may be left to read it.
+    let line = format!("workroom: {}\n", output::clean(sentence));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Finds the server and does the work with it, in one thread.

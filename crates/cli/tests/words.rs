@@ -62,3 +62,27 @@ fn logs_have_both_streams_each_in_its_place() {
     });
 }
 
+/// Others may write to the same stderr: what is said in pieces would be said between theirs.
+#[test]
+fn a_sentence_is_written_at_once() {
+    let user = User::running_the_tests();
+    let nowhere = user.make_dir("nowhere");
+    for words in [&["ls"][..], &["exec", "x", "--timeout", "soon", "-c", "true"], &["no-such-verb"]] {
+        let (ours, theirs) = UnixDatagram::pair().expect("a pair");
+        let mut command = user.command(user.program());
+        command.env("WORKROOM_STATE", &nowhere).args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        let status = command.stderr(OwnedFd::from(theirs)).status().expect("the program");
+        drop(command);
+        assert_eq!(status.code(), Some(125), "{words:?}");
+        // Each write is a message of its own.
+        ours.set_nonblocking(true).expect("a socket");
+        let mut buffer = [0; 4096];
+        let mut messages = Vec::new();
+        while let Ok(length @ 1..) = ours.recv(&mut buffer) {
+            messages.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+        let [sentence] = messages.as_slice() else { panic!("{words:?}: {messages:?}") };
+        assert!(sentence.starts_with("workroom: ") && sentence.ends_with('\n'), "{sentence:?}");
+    }
+}
+
