@@ -86,3 +86,26 @@ fn a_sentence_is_written_at_once() {
     }
 }
 
+#[test]
+fn a_number_below_zero_is_refused_by_the_option_that_it_is_for() {
+    let user = User::running_the_tests();
+    let table: [(&[&str], &str); 10] = [
+        (&["exec", "x", "--timeout", "-5", "-c", "true"], "--timeout"),
+        (&["exec", "x", "--max-output", "-5k", "-c", "true"], "--max-output"),
+        (&["sh", "x", "--timeout", "-5s", "--", "true"], "--timeout"),
+        (&["create", "--cpus", "-1"], "--cpus"),
+        (&["create", "--memory", "-5"], "--memory"),
+        (&["create", "--pids", "-5"], "--pids"),
+        (&["ls", "--limit", "-1"], "--limit"),
+        (&["pool", "set", "p", "--max", "-1"], "--max"),
+        (&["run", "--pids", "-1", "--", "true"], "--pids"),
+        (&["run", "--memory", "-1", "--", "true"], "--memory"),
+    ];
+    for (words, option) in table {
+        let done = user.command(user.program()).args(words).output().expect("the program");
+        let sentence = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(125), "{words:?}: {sentence}");
+        assert!(sentence.contains(option) && !sentence.contains("unexpected"), "{words:?}: {sentence}");
+    }
+}
+
