@@ -109,3 +109,35 @@ fn a_number_below_zero_is_refused_by_the_option_that_it_is_for() {
     }
 }
 
+#[test]
+fn hints_are_of_the_command_lines_world() {
+    as_ordinary_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        let id = session.id.as_str();
+        let refused = |words: &[&str]| refused(&server, words, 125);
+        let (code, _, sentence) = told(&server, &["exec", id, "--", "nosuchprog"]);
+        assert!(code == Some(127) && sentence.contains("server's configuration"), "{sentence}");
+        let sentence = refused(&["exec", id, "--max-output", "1T", "-c", "true"]);
+        assert!(sentence.contains("1 TiB") && !sentence.contains("event-stream"), "{sentence}");
+        let sentence = refused(&["exec", id, "--timeout", "5d", "-c", "true"]);
+        assert!(sentence.contains("432000s") && sentence.contains("longest"), "{sentence}");
+        for (words, verb) in [
+            (&["replay", id, "nope"][..], "`workroom recordings`"),
+            (&["reset", id, "--to", "nope"], "`workroom snapshot --list`"),
+            (&["logs", id, "p-ffffffff"], "`workroom ps --all`"),
+            (&["pool", "acquire", "none", "t"], "`workroom pool ls`"),
+            (&["show", "20261116-132701-ffffffff"], "`workroom ls`"),
+        ] {
+            let sentence = refused(words);
+            assert!(sentence.contains(verb), "{words:?}: {sentence}");
+        }
+        let (code, _, words) = told(&server, &["pool", "set", "p", "--max", "1"]);
+        assert_eq!(code, Some(0), "{words}");
+        let sentence = refused(&["pool", "acquire", "p", ""]);
+        assert!(sentence.contains("empty") && !sentence.contains("leave it out"), "{sentence}");
+        let (_, _, sentence) = told(&server, &["grep", "(", id]);
+        assert!(sentence.contains("unclosed group") && !sentence.contains("\\n"), "{sentence}");
+    });
+}
+

@@ -132,14 +132,14 @@ impl Engine {
             Problem::new(
                 ProblemCode::NotFound,
                 format!("there is no terminal \"{wanted}\" in this session"),
-                "GET …/terminals lists those that there are",
+                "`workroom terminal ls`, or `GET …/terminals`, lists those that there are",
             )
         })?;
         if entry.info().pty.is_none() {
             return Err(Problem::new(
                 ProblemCode::NotFound,
                 format!("process {wanted} has no terminal"),
-                "GET …/terminals lists those that there are",
+                "`workroom terminal ls`, or `GET …/terminals`, lists those that there are",
             ));
         }
         let process = ProcessHandle { session: id.to_owned(), handle, entry, actor: caller.name.clone() };
