@@ -141,3 +141,25 @@ fn hints_are_of_the_command_lines_world() {
     });
 }
 
+#[test]
+fn the_log_tells_of_rooms_that_end_by_themselves_and_of_those_that_are_taken_up() {
+    run(async {
+        let user = User::running_the_tests();
+        let mut server = Server::of(&user);
+        let [kept, lost] = [server.session().await, server.session().await];
+        server.end_room_of(&lost.id);
+        let log_has = async |server: &Server<'_>, id: &str, words: &str| {
+            eventually(async || {
+                let log = server.log();
+                match log.lines().any(|line| line.contains(words) && line.contains(id)) {
+                    true => Ok(()),
+                    false => Err(log),
+                }
+            })
+            .await;
+        };
+        log_has(&server, &lost.id, "a room ended by itself").await;
+        server.restart();
+        log_has(&server, &kept.id, "its room is taken up again").await;
+    });
+}
