@@ -142,6 +142,20 @@ fn hints_are_of_the_command_lines_world() {
 }
 
 #[test]
+fn a_batch_that_cannot_be_done_says_so_as_other_verbs_do() {
+    as_ordinary_user(async |user| {
+        let server = Server::of(user);
+        let file = user.make_file("batch.json", "[{\"tool\": 7}]");
+        let file = file.to_str().expect("a plain path");
+        let sentence = refused(&server, &["batch", file], 125);
+        assert!(sentence.contains("no list of items"), "{sentence}");
+        let (code, out, _) = told(&server, &["batch", "--json", file]);
+        let document: Value = serde_json::from_str(&out).expect("JSON");
+        assert!(code == Some(125) && document["error"]["detail"].is_string(), "{out}");
+    });
+}
+
+#[test]
 fn the_log_tells_of_rooms_that_end_by_themselves_and_of_those_that_are_taken_up() {
     run(async {
         let user = User::running_the_tests();
