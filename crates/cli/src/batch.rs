@@ -9,7 +9,7 @@ use workroom_types::{BatchItem, BatchResults};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  echo '[{\"session\": \"20260131-120000-0a1b2c3d\", \"tool\": \"exec\", \"args\": {\"command\": \"make\"}}]' | workroom batch -"
+    after_help = "Results are JSON. Exit status: 0 if all went well, 1 if something went wrong with an item, 125 if the batch could not be done.\n\nExample:\n  echo '[{\"session\": \"20260131-120000-0a1b2c3d\", \"tool\": \"exec\", \"args\": {\"command\": \"make\"}}]' | workroom batch -"
 )]
 pub(crate) struct Options {
     /// A list of items, as JSON or one on each line; - is stdin
@@ -18,11 +18,14 @@ pub(crate) struct Options {
     /// Print each result on a line as soon as it is there, in any order
     #[arg(long)]
     stream: bool,
+    /// Say as JSON, too, why the batch itself could not be done
+    #[arg(long)]
+    json: bool,
 }
 
-/// Ends with 1 if anything went wrong with an item.
+/// Ends with 1 if anything went wrong with an item, of which the results tell.
 pub(crate) fn run(options: Options) -> ExitCode {
-    perform(true, async |client| {
+    perform(options.json, async |client| {
         let items = read(&options.file)?;
         let mut all_well = true;
         if options.stream {

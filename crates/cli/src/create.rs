@@ -37,10 +37,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "THREAD")]
     thread: Option<String>,
     /// End it this long after now (90s, 1h, 7d) [default: never]
-    #[arg(long, value_name = "TIME", value_parser = arguments::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::seconds, allow_hyphen_values = true)]
     ttl: Option<u64>,
     /// End it after this long without a request and without work [default: never]
-    #[arg(long, value_name = "TIME", value_parser = arguments::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::seconds, allow_hyphen_values = true)]
     idle_timeout: Option<u64>,
     /// What the end of its time means [default: stop]
     #[arg(long, value_name = "WHAT", value_parser = ["stop", "pause", "delete"])]
@@ -52,19 +52,19 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     policy: Option<String>,
     /// Memory of all processes together (512M, 2G)
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     memory: Option<u64>,
     /// CPU time, in CPUs (0.5, 2)
-    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    #[arg(long, value_name = "N", value_parser = parse_cpus, allow_hyphen_values = true)]
     cpus: Option<u64>,
     /// Processes and threads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pids: Option<u64>,
     /// Bytes that it may write outside its mounts (500M, 10G)
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     disk: Option<u64>,
     /// Files and directories that it may make there
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     inodes: Option<u64>,
     /// Keep what it writes in memory, for as long as its room: --disk and --inodes then hold without root
     #[arg(long)]
@@ -89,7 +89,7 @@ pub(crate) struct Options {
     #[arg(long)]
     no_start: bool,
     /// Queue up to this long when a quota is reached [default: be refused at once]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     wait: Option<Duration>,
     /// Print the session as JSON instead of its id
     #[arg(long)]

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long)]
     collapse: bool,
     /// At most this many entries
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, allow_hyphen_values = true)]
     limit: u32,
     /// The whole room, not only the workspace
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! `workroom doctor`: what this machine offers, which layers a room has here, and what to do about the rest.
 
+use crate::output;
 use crate::result::enforced_json;
 use crate::table::Table;
 use serde_json::{Value, json};
@@ -49,12 +50,15 @@ pub(crate) fn run(options: Options) -> ExitCode {
     // Without any there is nothing to say of its file system but what is true of every place.
     let facts = facts(&state.unwrap_or_else(|_| "/".into()));
     let room = try_room();
-    if options.json {
-        print_json(&facts, &room);
-    } else {
-        print_tables(&facts, &room);
+    let told = match options.json {
+        true => output::json(&document(&facts, &room)),
+        false => output::text(&tables(&facts, &room)),
+    };
+    match (told, room) {
+        (Err(failure), _) => failure.report(options.json),
+        (Ok(()), Ok(_)) => ExitCode::SUCCESS,
+        (Ok(()), Err(_)) => ExitCode::FAILURE,
     }
-    if room.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Builds a room with every limit there is, to see what really is in force.
@@ -86,53 +90,80 @@ fn try_room() -> Result<Enforced, RoomError> {
     Ok(enforced)
 }
 
-fn advice(layer: Layer) -> &'static str {
+/// `root`: whoever is told that is root already.
+fn advice(layer: Layer, root: bool) -> &'static str {
     match layer {
+        Layer::UidRange if root => {
+            "root here is root of a container or a namespace: run on the machine itself, or in a privileged container"
+        }
         Layer::UidRange => "run as root",
+        Layer::Memory | Layer::Pids | Layer::Cpu if root => {
+            "let root write to /sys/fs/cgroup: a container needs a cgroup namespace of its own, and that mounted writable"
+        }
         Layer::Memory | Layer::Pids | Layer::Cpu => {
             "run as root, or with a delegated cgroup v2: systemd-run --user --scope -p Delegate=yes workroom ..."
         }
         Layer::Landlock => "boot Linux 5.13 or newer with lsm=...,landlock",
         Layer::Scope => "boot Linux 6.12 or newer",
-        _ => "see the machine's facts above",
+        _ => "see the machine's facts",
     }
 }
 
-fn print_tables(facts: &[Fact], room: &Result<Enforced, RoomError>) {
+/// Each layer: how it is in the room, and what to do where it is less than whole.
+fn layers(enforced: &Enforced) -> impl Iterator<Item = (Layer, String, &'static str)> + '_ {
+    let root = rustix::process::geteuid().is_root();
+    enforced.0.iter().map(move |(layer, state)| match state {
+        LayerState::Enforced(by) => (*layer, by.clone(), ""),
+        LayerState::Partial(how) => (*layer, format!("partly: {how}"), advice(*layer, root)),
+        LayerState::Missing(why) => (*layer, format!("no: {why}"), advice(*layer, root)),
+    })
+}
+
+fn tables(facts: &[Fact], room: &Result<Enforced, RoomError>) -> String {
     let mut machine = Table::new(&["machine", "", "what to do"]);
     for fact in facts {
         machine.row([fact.name, &fact.value, fact.advice]);
     }
-    print!("{machine}");
-    println!();
-    match room {
-        Err(error) => println!("A room cannot be made here: {error}"),
+    let room = match room {
+        Err(error) => format!("A room cannot be made here: {error}\n"),
         Ok(enforced) => {
-            let mut layers = Table::new(&["layer", "in a room here", "what to do"]);
-            for (layer, state) in &enforced.0 {
-                match state {
-                    LayerState::Enforced(by) => layers.row([layer.name(), by, ""]),
-                    LayerState::Partial(how) => {
-                        layers.row([layer.name(), &format!("partly: {how}"), advice(*layer)])
-                    }
-                    LayerState::Missing(why) => {
-                        layers.row([layer.name(), &format!("no: {why}"), advice(*layer)])
-                    }
-                }
+            let mut table = Table::new(&["layer", "in a room here", "what to do"]);
+            for (layer, how, advice) in layers(enforced) {
+                table.row([layer.name(), &how, advice]);
             }
-            print!("{layers}");
+            table.to_string()
         }
-    }
+    };
+    format!("{machine}\n{room}")
 }
 
-fn print_json(facts: &[Fact], room: &Result<Enforced, RoomError>) {
+fn document(facts: &[Fact], room: &Result<Enforced, RoomError>) -> Value {
     let facts: Vec<Value> = facts
         .iter()
         .map(|fact| json!({"name": fact.name, "value": fact.value, "good": fact.good, "advice": fact.advice}))
         .collect();
     let room = match room {
-        Ok(enforced) => json!({"layers": enforced_json(enforced)}),
-        Err(error) => json!({"error": error}),
+        Ok(enforced) => {
+            let mut each = enforced_json(enforced);
+            for (layer, _, advice) in layers(enforced) {
+                each[layer.name()]["advice"] = advice.into();
+            }
+            json!({ "layers": each })
+        }
+        Err(error) => json!({ "error": error }),
     };
-    println!("{}", json!({"machine": facts, "room": room}));
+    json!({"machine": facts, "room": room})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_advice_for_every_layer_and_none_to_become_what_one_is() {
+        for layer in Layer::ALL {
+            assert!(!advice(layer, false).is_empty() && !advice(layer, true).is_empty(), "{layer:?}");
+            assert!(!advice(layer, true).contains("as root"), "{layer:?}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Options {
     #[arg(value_name = "SESSION")]
     id: Option<String>,
     /// Only those after this place: `seq` with a session, else `position`
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     after: i64,
     /// Go on with those to come
     #[arg(long)]

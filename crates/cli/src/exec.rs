@@ -25,7 +25,7 @@ pub(crate) struct Options {
     #[arg(short = 'c', long = "command", value_name = "COMMAND")]
     command: Option<String>,
     /// End the command and all it started after this long (500ms, 30s, 5m); exit status 124 [default: the server's, 30s]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     timeout: Option<u64>,
     /// Where in the room it starts [default: /workspace]
     #[arg(long, value_name = "DIR")]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "USER", value_parser = ["root", "agent"])]
     user: Option<String>,
     /// What is kept of each stream: the first and the last half [default: the server's, 1M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     max_output: Option<u64>,
     /// With -c: a login shell
     #[arg(long, conflicts_with = "argv")]

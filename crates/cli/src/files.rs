@@ -45,7 +45,7 @@ struct List {
     #[arg(long)]
     no_hidden: bool,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
     limit: u64,
     /// All of them
     #[arg(long, conflicts_with = "limit")]

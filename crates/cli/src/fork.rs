@@ -12,7 +12,7 @@ pub(crate) struct Options {
     #[arg(value_name = "SESSION")]
     session: String,
     /// How many, 1 to 100
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     count: u32,
     /// What to call them; with more than one, -1, -2 and so on follow
     #[arg(long, value_name = "NAME")]

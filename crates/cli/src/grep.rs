@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(short = 'F', long)]
     fixed: bool,
     /// Lines shown before and after each match
-    #[arg(short = 'C', long, value_name = "N", default_value_t = 0)]
+    #[arg(short = 'C', long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     context: u32,
     /// Only files that this matches, or with ! none of them; may be repeated
     #[arg(long = "glob", value_name = "GLOB")]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long)]
     respect_ignore_files: bool,
     /// At most this many matches
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, allow_hyphen_values = true)]
     limit: u32,
     /// The path begins at / and not at /workspace
     #[arg(long)]

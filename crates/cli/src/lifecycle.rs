@@ -24,7 +24,7 @@ pub(crate) struct Start {
     #[command(flatten)]
     sessions: Sessions,
     /// Queue up to this long when a quota is reached [default: be refused at once]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     wait: Option<Duration>,
 }
 

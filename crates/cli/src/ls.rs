@@ -29,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
     limit: u64,
     /// All of them
     #[arg(long, conflicts_with = "limit")]

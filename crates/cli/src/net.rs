@@ -42,7 +42,7 @@ enum Verb {
         #[command(flatten)]
         which: Which,
         /// How many
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = lines)]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = lines, allow_hyphen_values = true)]
         lines: usize,
     },
     /// Let a session reach more: names, `*.names`, and addresses or ranges; at once

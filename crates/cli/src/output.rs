@@ -21,9 +21,10 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Says something to a person, in one piece. Nobody may be there to hear it.
+/// A sentence of ours on stderr, in one piece: others may write to the same place. Nobody may be left to read it.
 pub(crate) fn complain(sentence: &str) {
-    let _ = std::io::stderr().write_all(format!("workroom: {sentence}\n").as_bytes());
+    let line = format!("workroom: {}\n", clean(sentence));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 pub(crate) fn line(line: &str) -> Result<(), Failure> {

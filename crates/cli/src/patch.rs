@@ -23,7 +23,7 @@ pub(crate) struct Options {
     #[arg(long)]
     dry_run: bool,
     /// Leading parts of the diff's paths to leave out [default: a/ and b/]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     strip: Option<u32>,
     /// Where the diff's paths begin [default: the workspace]
     #[arg(long, value_name = "DIR", default_value = "")]

@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "session")]
     set: Option<String>,
     /// Only if the document is at this version
-    #[arg(long, value_name = "N", requires = "set")]
+    #[arg(long, value_name = "N", requires = "set", allow_hyphen_values = true)]
     version: Option<u64>,
     /// Print JSON
     #[arg(long)]

@@ -56,28 +56,28 @@ struct Set {
     #[arg(value_name = "NAME")]
     name: String,
     /// Slots that are always there [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     min: Option<u32>,
     /// The most slots at once
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     max: u32,
     /// When a slot beyond --min that nobody wants goes [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = arguments::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::seconds, allow_hyphen_values = true)]
     idle: Option<u64>,
     /// The files that every trajectory finds: a session, as it is or at a snapshot
     #[arg(long, value_name = "SESSION[@SNAPSHOT]")]
     seed: Option<String>,
     /// Memory of each room, such as 512M
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     memory: Option<u64>,
     /// CPUs of each room, such as 1.5
-    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    #[arg(long, value_name = "N", value_parser = parse_cpus, allow_hyphen_values = true)]
     cpus: Option<u64>,
     /// Processes and threads of each room
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pids: Option<u64>,
     /// Rooms that are ready beside the slots, for those that are released
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     spares: Option<u32>,
     /// What is looked at before a room is handed out [default: layers]
     #[arg(long, value_name = "WHAT", value_parser = ["layers", "digest"])]
@@ -114,10 +114,10 @@ struct Acquire {
     #[command(flatten)]
     held: Held,
     /// How long to wait for one [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     wait: Option<u64>,
     /// How long it is the trajectory's own [default: 10m]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     lease: Option<u64>,
 }
 

@@ -5,8 +5,9 @@ use crate::remote::{Failure, complain, perform};
 use crate::table::Table;
 use crate::{arguments, which};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use workroom_client::Client;
 use workroom_types::{
     OutputStream, Process, ProcessKind, ProcessState, ProcessStdin, PtySize, SendSignal, SignalTo,
@@ -30,7 +31,7 @@ pub(crate) struct Spawn {
     #[arg(short = 'c', long = "command", value_name = "COMMAND")]
     command: Option<String>,
     /// End it and all it started after this long [default: never]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     timeout: Option<u64>,
     /// Where in the room it starts [default: /workspace]
     #[arg(long, value_name = "DIR")]
@@ -57,7 +58,7 @@ pub(crate) struct Spawn {
     #[arg(long)]
     record: bool,
     /// How much of its output is kept: the last bytes [default: 16M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     keep_output: Option<u64>,
     /// Print the whole record as JSON
     #[arg(long)]
@@ -179,32 +180,54 @@ pub(crate) struct Logs {
     /// Go on until it has ended
     #[arg(short, long)]
     follow: bool,
-    /// Its stderr, not its stdout
+    /// Its stdout alone
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Its stderr alone
     #[arg(long)]
     stderr: bool,
-    /// Begin at this byte
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cursor: u64,
+    /// Begin at this byte of its stdout, or with --stderr of its stderr; the other one is left out
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    cursor: Option<u64>,
 }
 
 pub(crate) fn logs(options: Logs) -> ExitCode {
     perform(false, async |client| {
         let id = which::session(&client, &options.id).await?;
-        let stream = if options.stderr { OutputStream::Stderr } else { OutputStream::Stdout };
-        let mut cursor = options.cursor;
-        loop {
-            let wait = if options.follow { ONE_WAIT } else { Duration::ZERO };
-            let page = client.process_output((&id, &options.process), stream, cursor, wait).await?;
-            if page.missing > 0 {
-                complain(&format!("{} are not kept any more", output::count(page.missing, "byte", "bytes")));
-            }
-            output::bytes(&page.data)?;
-            cursor = page.next_cursor;
-            if page.end || page.data.is_empty() && !options.follow {
-                return Ok(ExitCode::SUCCESS);
-            }
-        }
+        let only_stdout = options.stdout || options.cursor.is_some() && !options.stderr;
+        let stream = |stream, wanted: bool| {
+            let (client, id, options) = (&client, &id, &options);
+            async move { if wanted { show(client, id, options, stream).await } else { Ok(()) } }
+        };
+        tokio::try_join!(
+            stream(OutputStream::Stdout, !options.stderr),
+            stream(OutputStream::Stderr, !only_stdout)
+        )?;
+        Ok(ExitCode::SUCCESS)
     })
+}
+
+/// One stream of a process, to where it belongs here.
+async fn show(client: &Client, id: &str, options: &Logs, stream: OutputStream) -> Result<(), Failure> {
+    let name = if stream == OutputStream::Stdout { "stdout" } else { "stderr" };
+    let wait = if options.follow { ONE_WAIT } else { Duration::ZERO };
+    let mut cursor = options.cursor.unwrap_or(0);
+    loop {
+        let page = client.process_output((id, &options.process), stream, cursor, wait).await?;
+        if page.missing > 0 {
+            let bytes = output::count(page.missing, "byte", "bytes");
+            complain(&format!("{bytes} of {name} are not kept any more"));
+        }
+        match stream {
+            OutputStream::Stdout => output::bytes(&page.data)?,
+            // A stderr that nobody reads is no reason to leave the stdout.
+            OutputStream::Stderr => drop(std::io::stderr().write_all(&page.data)),
+        }
+        cursor = page.next_cursor;
+        if page.end || page.data.is_empty() && !options.follow {
+            return Ok(());
+        }
+    }
 }
 
 #[derive(clap::Args)]
@@ -248,7 +271,7 @@ pub(crate) struct Wait {
     #[arg(value_name = "PROCESS")]
     process: String,
     /// No longer than this; exit status 124 then [default: as long as it takes]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     timeout: Option<u64>,
     /// Print the whole record as JSON
     #[arg(long)]
@@ -274,12 +297,12 @@ pub(crate) fn wait(options: Wait) -> ExitCode {
 }
 
 async fn wait_for(client: &Client, id: &str, options: &Wait) -> Result<Process, Failure> {
-    let mut left = options.timeout.map(Duration::from_millis);
+    let began = Instant::now();
+    let left = || options.timeout.map(|time| Duration::from_millis(time).saturating_sub(began.elapsed()));
     loop {
-        let now = left.map_or(ONE_WAIT, |left| left.min(ONE_WAIT));
+        let now = left().map_or(ONE_WAIT, |left| left.min(ONE_WAIT));
         let process = client.wait_for_process(id, &options.process, now).await?;
-        left = left.map(|left| left.saturating_sub(now));
-        if process.state != ProcessState::Running || left == Some(Duration::ZERO) {
+        if process.state != ProcessState::Running || left() == Some(Duration::ZERO) {
             return Ok(process);
         }
     }

@@ -30,7 +30,8 @@ impl Progress {
         if self.to_terminal && now >= self.next {
             self.next = now + PERIOD;
             self.shown = true;
-            let _ = write!(io::stderr(), "\r\x1b[K{}", self.line(now - self.began));
+            let line = format!("\r\x1b[K{}", self.line(now - self.began));
+            let _ = io::stderr().write_all(line.as_bytes());
         }
     }
 
@@ -44,7 +45,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            let _ = io::stderr().write_all(b"\r\x1b[K");
         }
     }
 }

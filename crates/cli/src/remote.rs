@@ -1,5 +1,7 @@
 //! What every verb that talks to a server shares: finding it, waiting for it, and saying what went wrong.
 
+pub(crate) use crate::output::complain;
+
 use crate::{EXIT_FAULT, output};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -47,8 +49,11 @@ impl Failure {
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         match self {
             Failure::ReaderGone => return ExitCode::SUCCESS,
-            Failure::Error(_) if as_json => {
-                let _ = output::json(&json!({"error": self.document()}));
+            Failure::Error(error) if as_json => {
+                // A stdout that takes nothing is itself what has to be said.
+                if let Err(Failure::Error(_)) = output::json(&json!({"error": self.document()})) {
+                    complain(&error.to_string());
+                }
             }
             Failure::Error(error) => complain(&error.to_string()),
         }
@@ -64,13 +69,6 @@ impl Failure {
             _ => EXIT_FAULT,
         }
     }
-}
-
-/// A sentence of ours on stderr.
-pub(crate) fn complain(sentence: &str) {
-    use std::io::Write;
-    // Nobody may be left to read it.
-    let _ = writeln!(std::io::stderr(), "workroom: {}", output::clean(sentence));
 }
 
 /// Finds the server and does the work with it, in one thread.

@@ -35,13 +35,13 @@ pub(crate) struct Options {
     #[arg(value_name = "PROCESS")]
     process: Option<String>,
     /// Play it this many times as fast
-    #[arg(long, value_name = "TIMES", default_value_t = 1.0)]
+    #[arg(long, value_name = "TIMES", default_value_t = 1.0, allow_hyphen_values = true)]
     speed: f64,
     /// Make longer pauses this long [default: what the recording says, if anything]
-    #[arg(long, value_name = "TIME", value_parser = span_of_time)]
+    #[arg(long, value_name = "TIME", value_parser = span_of_time, allow_hyphen_values = true)]
     idle_limit: Option<Duration>,
     /// Begin here; what was before is drawn at once
-    #[arg(long, value_name = "TIME", value_parser = span_of_time, default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = span_of_time, default_value = "0s", allow_hyphen_values = true)]
     from: Duration,
     /// Print what was shown as it is, without waiting
     #[arg(long, conflicts_with_all = ["transcript", "output"])]

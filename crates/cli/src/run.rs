@@ -16,19 +16,19 @@ use workroom_types::RoomError;
 )]
 pub(crate) struct Options {
     /// End the room after this long (500ms, 30s, 5m); exit status 124
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<String>,
     /// Memory of all processes together (512M, 2G) [default: 2G]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<String>,
     /// CPU time, in CPUs (0.5, 2) [default: no limit]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) cpus: Option<String>,
     /// Processes and threads [default: 1024]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64), allow_hyphen_values = true)]
     pub(crate) pids: Option<u64>,
     /// What the room may write outside its mounts; it lives in memory [default: 1G]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) disk: Option<String>,
     /// The network: `none`. A session has more: `workroom create --net`
     #[arg(long, value_name = "NET", default_value = "none", value_parser = only_none)]

@@ -80,7 +80,7 @@ struct Put {
     #[arg(long, value_name = "PATH")]
     ready_file: Option<String>,
     /// Ready when this port takes connections
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     tcp: Option<u16>,
     /// Ready when this answers with 200 to 399
     #[arg(long, value_name = "PORT[/PATH]", value_parser = http)]
@@ -95,19 +95,19 @@ struct Put {
     #[arg(long, value_name = "FIRST[..MOST]", value_parser = backoff)]
     backoff: Option<Backoff>,
     /// Restarts in a row after which it has failed [default: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     most_restarts: Option<u32>,
     /// A service that is to be ready before
     #[arg(long, value_name = "NAME")]
     depends_on: Vec<String>,
     /// How long it may take to be ready [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     ready_timeout: Option<u64>,
     /// Between two looks whether it is ready [default: 500ms]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     ready_interval: Option<u64>,
     /// From TERM to KILL [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     stop_timeout: Option<u64>,
     /// Come back when the session starts again
     #[arg(long)]
@@ -166,7 +166,7 @@ struct Logs {
     #[arg(value_name = "NAME")]
     name: String,
     /// The last so many lines of each stream [default: 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     tail: Option<u64>,
     /// Those after an answer before, as its `cursor` says
     #[arg(long, value_name = "CURSOR", conflicts_with = "tail")]

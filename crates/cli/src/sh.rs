@@ -25,10 +25,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SHELL")]
     shell: Option<String>,
     /// Interrupt the command, then kill it, after this long (500ms, 30s, 5m); exit status 124 [default: the server's, 30s]
-    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
     timeout: Option<u64>,
     /// What is given of each stream: the first and the last half [default: the server's, 1M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, allow_hyphen_values = true)]
     max_output: Option<u64>,
     /// Make a shell and print its id
     #[arg(long, conflicts_with_all = ["shell", "timeout", "max_output"])]

@@ -57,10 +57,10 @@ enum Verb {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
         /// 20 to 500 [default: 120]
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
         cols: Option<u16>,
         /// 10 to 200 [default: 40]
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
         rows: Option<u16>,
         /// Where in the room its shell starts [default: /workspace]
         #[arg(long, value_name = "DIR")]
@@ -111,7 +111,7 @@ enum Verb {
         #[command(flatten)]
         which: Which,
         /// From this byte of output on
-        #[arg(long, value_name = "BYTE", default_value_t = 0)]
+        #[arg(long, value_name = "BYTE", default_value_t = 0, allow_hyphen_values = true)]
         cursor: u64,
     },
     /// Print the screen
@@ -120,7 +120,7 @@ enum Verb {
         #[command(flatten)]
         which: Which,
         /// Also this many rows that have scrolled off the top
-        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20_000), allow_hyphen_values = true)]
         scrollback: u32,
         /// With --json: also colours and attributes
         #[arg(long, requires = "json")]
@@ -141,16 +141,16 @@ enum Verb {
         #[arg(long, value_name = "PATTERN")]
         regex: Option<String>,
         /// No output for so long
-        #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+        #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
         idle: Option<u64>,
         /// The end of its shell
         #[arg(long)]
         exit: bool,
         /// Look only at what is written from this byte of output on
-        #[arg(long, value_name = "BYTE")]
+        #[arg(long, value_name = "BYTE", allow_hyphen_values = true)]
         cursor: Option<u64>,
         /// How long [default: 30s]
-        #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+        #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
         timeout: Option<u64>,
     },
     /// Change the size
@@ -158,9 +158,9 @@ enum Verb {
     Resize {
         #[command(flatten)]
         which: Which,
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
         cols: Option<u16>,
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_hyphen_values = true)]
         rows: Option<u16>,
     },
     /// End its shell: ask, wait, kill
@@ -169,7 +169,7 @@ enum Verb {
         #[command(flatten)]
         which: Which,
         /// How long it has to end by itself [default: 5s]
-        #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds)]
+        #[arg(long, value_name = "TIME", value_parser = arguments::milliseconds, allow_hyphen_values = true)]
         grace: Option<u64>,
     },
 }

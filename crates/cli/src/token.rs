@@ -44,7 +44,7 @@ struct Create {
     #[arg(long)]
     read_only: bool,
     /// Until this long from now (12h, 30d) [default: until it is revoked]
-    #[arg(long, value_name = "TIME", value_parser = arguments::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::seconds, allow_hyphen_values = true)]
     expires: Option<u64>,
     /// A name for people, up to 120 characters
     #[arg(long, value_name = "NAME", default_value = "")]

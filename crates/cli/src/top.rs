@@ -16,10 +16,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FIGURE", default_value = "cpu", value_parser = ["cpu", "memory", "pids", "disk", "output"])]
     sort: String,
     /// How many sessions
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), allow_hyphen_values = true)]
     limit: u32,
     /// How often to look again
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration, allow_hyphen_values = true)]
     every: Duration,
     /// Print it once; without a terminal that is all there is
     #[arg(long)]

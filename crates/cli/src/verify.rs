@@ -6,6 +6,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use workroom_store::{Fault, Verification};
+use workroom_types::{Problem, ProblemCode};
 
 /// What it ends with when a journal is not as it was written.
 const EXIT_FAULTY: u8 = 1;
@@ -39,11 +40,21 @@ fn look(options: &Options) -> Result<Verification, Failure> {
         Some(dir) => dir.clone(),
         None => workroom_client::state_dir()?,
     };
-    block_on(async {
+    let found = block_on(async {
         workroom_store::verify_at(&dir, options.id.as_deref()).await.map_err(|error| {
             Failure::problem(format!("the journals in {} cannot be read: {error}", dir.display()), "")
         })
-    })
+    })?;
+    match &options.id {
+        // Of what is not there nothing was verified: that is no pass.
+        Some(id) if found.sessions == 0 && found.faults.is_empty() => Err(Problem::new(
+            ProblemCode::NotFound,
+            format!("there is no journal of a session \"{id}\" in {}", dir.display()),
+            "name it by its whole id, which `workroom ls --all` shows, or name none to verify all",
+        )
+        .into()),
+        _ => Ok(found),
+    }
 }
 
 fn show(found: &Verification, as_json: bool) -> Result<(), Failure> {

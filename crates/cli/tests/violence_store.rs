@@ -159,6 +159,7 @@ fn fill_the_disk(times: u32) {
                     Ok(id) => drop(kept.insert(id)),
                     Err(problem) => {
                         assert_eq!(text(&problem, "code"), "storage_unavailable", "{problem}");
+                        assert!(text(&problem, "detail").contains("`workroom files rm`"), "{problem}");
                         refusals += 1;
                     }
                 }

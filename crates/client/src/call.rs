@@ -1,7 +1,8 @@
-//! One call: a request, at most two tries of it, and an answer that is a value or a problem.
+//! One call: a request, its tries, and an answer that is a value or a problem.
 
 use crate::body::{RequestBody, Upload};
 use crate::connection::{Pool, Ready, Sender};
+use crate::tries::{Fault, Tries};
 use crate::{ClientError, Endpoint, discovery};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
@@ -12,15 +13,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use std::time::Duration;
 use workroom_types::{Problem, ProblemCode};
 
 /// More than the longest answer there is: a command's two streams of 64 MiB each, in base64.
 pub(crate) const LARGEST_ANSWER: usize = 256 << 20;
-/// How often a request is made when the connection breaks before its answer.
-const TRIES: u32 = 2;
-/// Between the tries, when a new connection broke: the server may be coming back.
-const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
@@ -51,13 +47,18 @@ pub(crate) struct Call {
     pub(crate) last_event_id: Option<i64>,
     /// More of them.
     headers: Vec<(&'static str, String)>,
+    /// It is worth waiting for a server that went away in the middle: what to do where none comes back.
+    pub(crate) patient: Option<&'static str>,
+    /// Why it has no answer yet, though it was made before.
+    pub(crate) broke: Option<String>,
 }
 
 impl Call {
     pub(crate) fn get(path: impl Into<String>) -> Call {
         let path = path.into();
-        let (body, key, last_event_id) = (None, None, None);
-        Call { method: Method::GET, path, accept: JSON, body, key, last_event_id, headers: Vec::new() }
+        let headers = Vec::new();
+        let (body, key, last_event_id, patient, broke) = (None, None, None, None, None);
+        Call { method: Method::GET, path, accept: JSON, body, key, last_event_id, headers, patient, broke }
     }
 
     pub(crate) fn mutating(method: Method, path: impl Into<String>) -> Result<Call, ClientError> {
@@ -75,6 +76,18 @@ impl Call {
 
     pub(crate) fn accept(mut self, accept: &'static str) -> Call {
         self.accept = accept;
+        self
+    }
+
+    /// For what may take long, and comes to the same when it is asked for again.
+    pub(crate) fn patient(mut self, where_none_comes_back: &'static str) -> Call {
+        self.patient = Some(where_none_comes_back);
+        self
+    }
+
+    /// The same call once more, whose connection broke.
+    pub(crate) fn after_a_break(mut self, why: &str) -> Call {
+        self.broke = Some(why.to_owned());
         self
     }
 
@@ -190,33 +203,51 @@ impl Client {
 
     /// The whole answer to a call; a problem if it is not a 2xx.
     pub(crate) async fn answer(&self, call: &Call) -> Result<Answer, ClientError> {
-        let mut tries = 1;
+        let mut tries = Tries::of(call, self.pool.endpoint());
         loop {
-            let attempt = async { self.whole(self.begin(call, tries).await?, call).await };
-            match attempt.await {
+            let attempt = async { self.whole(self.begin(call, &tries).await?, call).await };
+            let fault = match attempt.await {
                 Ok(answer) if answer.status.is_success() => return Ok(answer),
-                Ok(answer) => return Err(problem(&call.name(), answer.status, &answer.body)),
-                Err(fault) => self.before_another_try(call, tries, fault).await?,
-            }
-            tries += 1;
+                Ok(answer) => Fault::Final(problem(&call.name(), answer.status, &answer.body)),
+                Err(fault) => fault,
+            };
+            tries.another(fault).await?;
         }
     }
 
     /// The beginning of a call's answer, whose body is read as it comes; a problem if it is not a 2xx.
     pub(crate) async fn open(&self, call: &Call) -> Result<Opened, ClientError> {
-        let mut tries = 1;
+        let mut tries = Tries::of(call, self.pool.endpoint());
         loop {
-            match self.begin(call, tries).await {
-                Ok(opened) if opened.response.status().is_success() => return Ok(opened),
-                Ok(opened) => {
-                    let status = opened.response.status();
-                    let body = self.whole(opened, call).await.map(|answer| answer.body).unwrap_or_default();
-                    return Err(problem(&call.name(), status, &body));
-                }
-                Err(fault) => self.before_another_try(call, tries, fault).await?,
+            match self.opened(call, &tries).await {
+                Ok(opened) => return Ok(opened),
+                Err(fault) => tries.another(fault).await?,
             }
-            tries += 1;
         }
+    }
+
+    /// The same; or why the connection broke, for a caller that then asks for something else. One that had been kept is
+    /// replaced.
+    pub(crate) async fn open_or_break(&self, call: &Call) -> Result<Result<Opened, String>, ClientError> {
+        let mut tries = Tries::of(call, self.pool.endpoint());
+        loop {
+            match self.opened(call, &tries).await {
+                Ok(opened) => return Ok(Ok(opened)),
+                Err(Fault::Broke { idle: false, why }) => return Ok(Err(why)),
+                Err(Fault::Final(error)) if tries.is_passing(&error) => return Ok(Err(error.to_string())),
+                Err(fault) => tries.another(fault).await?,
+            }
+        }
+    }
+
+    async fn opened(&self, call: &Call, tries: &Tries<'_>) -> Result<Opened, Fault> {
+        let opened = self.begin(call, tries).await?;
+        let status = opened.response.status();
+        if status.is_success() {
+            return Ok(opened);
+        }
+        let body = self.whole(opened, call).await.map(|answer| answer.body).unwrap_or_default();
+        Err(Fault::Final(problem(&call.name(), status, &body)))
     }
 
     /// The same for a call that is not to be made twice: on a connection that the server cannot have closed meanwhile.
@@ -290,8 +321,8 @@ impl Client {
     }
 
     /// Sends the request and waits for the head of its answer.
-    async fn begin(&self, call: &Call, tries: u32) -> Result<Opened, Fault> {
-        let ready = if tries == 1 { self.pool.take().await } else { self.pool.fresh().await };
+    async fn begin(&self, call: &Call, tries: &Tries<'_>) -> Result<Opened, Fault> {
+        let ready = if tries.is_first() { self.pool.take().await } else { self.pool.fresh().await };
         let Ready { mut sender, used } = ready.map_err(Fault::Final)?;
         let request = call.request(self.pool.endpoint(), self.token.as_deref()).map_err(Fault::Final)?;
         match sender.send_request(request).await {
@@ -320,36 +351,6 @@ impl Client {
         self.give_back(opened.sender);
         Ok(Answer { status, body: body.freeze() })
     }
-
-    /// Returns if the call may be made again: it changes nothing, or its idempotency key makes it one effect.
-    async fn before_another_try(&self, call: &Call, tries: u32, fault: Fault) -> Result<(), ClientError> {
-        let broken = |why: &str| {
-            ClientError::Transport(format!(
-                "the connection to {} broke before {} was answered: {why}; look at the server's log, then ask again",
-                self.pool.endpoint(),
-                call.name()
-            ))
-        };
-        match fault {
-            // It was there for the first try: what it did of that is not known.
-            Fault::Final(ClientError::NotRunning { .. }) if tries > 1 => Err(broken("the server went away")),
-            Fault::Final(error) => Err(error),
-            Fault::Broke { why, .. } if tries >= TRIES => Err(broken(&why)),
-            Fault::Broke { idle: true, .. } => Ok(()),
-            Fault::Broke { idle: false, .. } => {
-                tokio::time::sleep(PAUSE).await;
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Why a try brought no answer.
-enum Fault {
-    /// The connection broke. `idle`: it had been kept from an earlier call, and most likely was closed meanwhile.
-    Broke { idle: bool, why: String },
-    /// Another try would bring the same.
-    Final(ClientError),
 }
 
 /// The innermost reason says most, in the fewest words.

@@ -8,13 +8,10 @@ use crate::{ClientError, types};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 use types::{Encoding, ExecChunk, ExecRequest, ExecResult, Problem};
 
-/// Before the result of a command whose stream broke is asked for.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long a server that went away may take to come back. Its rooms go on meanwhile.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Where no server comes back.
+pub(crate) const GOES_ON: &str = "the command goes on in its room, and the session's events say how it ends";
 
 /// Bytes of one stream of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +49,7 @@ enum Source {
 }
 
 impl Client {
-    /// Runs a command and waits for its end.
+    /// Runs a command and waits for its end, also across the end of the server: for half a minute for the next one.
     pub async fn exec(&self, id: &str, request: &ExecRequest) -> Result<ExecResult, ClientError> {
         self.value(&exec_call(id, request)?).await
     }
@@ -60,14 +57,18 @@ impl Client {
     /// Runs a command and gives its output as it comes.
     pub async fn exec_stream(&self, id: &str, request: &ExecRequest) -> Result<ExecStream, ClientError> {
         let call = exec_call(id, request)?;
-        let body = SseBody::open(self, &call.clone().accept(EVENT_STREAM), Some(SILENCE)).await?;
-        let source = Source::Events(Box::new(body));
-        Ok(ExecStream { client: self.clone(), call, source, seen: [0, 0] })
+        let seen = [0, 0];
+        let source = match self.open_or_break(&call.clone().accept(EVENT_STREAM)).await? {
+            Ok(opened) => Source::Events(Box::new(SseBody::of(self, opened, Some(SILENCE)))),
+            // A stream that began anew would not say what of it is left out.
+            Err(why) => Source::Left(rest(self, &call, seen, &why).await?),
+        };
+        Ok(ExecStream { client: self.clone(), call, source, seen })
     }
 }
 
 fn exec_call(id: &str, request: &ExecRequest) -> Result<Call, ClientError> {
-    Call::post(format!("{}/exec", session_path(id)))?.json(request)
+    Ok(Call::post(format!("{}/exec", session_path(id)))?.json(request)?.patient(GOES_ON))
 }
 
 impl ExecStream {
@@ -111,28 +112,20 @@ impl ExecStream {
         chunk
     }
 
-    /// The command goes on without us: its result is asked for under the same key, and waited for.
     async fn ask_for_the_rest(&mut self, why: &str) -> Result<(), ClientError> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            tokio::time::sleep(PAUSE).await;
-            let error = match self.client.value::<ExecResult>(&self.call).await {
-                Ok(result) => {
-                    self.source = Source::Left(rest_of(result, self.seen)?);
-                    return Ok(());
-                }
-                Err(error) => error,
-            };
-            let passing = match &error {
-                ClientError::NotRunning { .. } | ClientError::Transport(_) => true,
-                ClientError::Problem(problem) => problem.status == 503,
-                ClientError::Protocol(_) => false,
-            };
-            if !passing || Instant::now() >= deadline {
-                return Err(if matches!(error, ClientError::Problem(_)) { error } else { lost(why) });
-            }
-        }
+        self.source = Source::Left(rest(&self.client, &self.call, self.seen, why).await?);
+        Ok(())
     }
+}
+
+/// The command goes on without us: its result is asked for under the same key, and waited for.
+async fn rest(
+    client: &Client,
+    call: &Call,
+    seen: [u64; 2],
+    why: &str,
+) -> Result<VecDeque<ExecOutput>, ClientError> {
+    rest_of(client.value(&call.clone().after_a_break(why)).await?, seen)
 }
 
 /// What of a result was not given yet. Where it is not all there, how much is missing.
@@ -154,13 +147,6 @@ fn rest_of(result: ExecResult, seen: [u64; 2]) -> Result<VecDeque<ExecOutput>, C
     }
     outputs.push_back(ExecOutput::Exit(Box::new(result)));
     Ok(outputs)
-}
-
-fn lost(why: &str) -> ClientError {
-    ClientError::Transport(format!(
-        "the connection broke while the command was running: {why}; the command goes on in its room, and the \
-         session's events say how it ends"
-    ))
 }
 
 fn chunk(data: &str) -> Result<Chunk, ClientError> {

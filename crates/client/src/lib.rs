@@ -40,6 +40,7 @@ mod shells;
 mod sse;
 mod terminals;
 mod tokens;
+mod tries;
 mod url;
 mod usage;
 mod websocket;

@@ -68,6 +68,9 @@ pub struct AttachedOutput {
     incoming: Incoming,
 }
 
+/// Where no server comes back.
+pub(crate) const ASK_AGAIN: &str = "start the server, then ask again: rooms go on without it";
+
 fn process_path(session: &str, process: &str) -> String {
     format!("{}/processes/{process}", session_path(session))
 }
@@ -108,7 +111,7 @@ impl Client {
             process_path(id, process),
             wait.as_millis()
         );
-        let page: OutputPage = self.value(&Call::get(path)).await?;
+        let page: OutputPage = self.value(&Call::get(path).patient(ASK_AGAIN)).await?;
         let data = BASE64
             .decode(page.data)
             .map_err(|error| ClientError::Protocol(format!("the process's output is not base64: {error}")))?;
@@ -159,7 +162,7 @@ impl Client {
         wait: Duration,
     ) -> Result<Process, ClientError> {
         let path = format!("{}/wait?wait_ms={}", process_path(id, process), wait.as_millis());
-        self.value(&Call::get(path)).await
+        self.value(&Call::get(path).patient(ASK_AGAIN)).await
     }
 
     /// Its output and input on one connection.

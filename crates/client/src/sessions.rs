@@ -1,6 +1,7 @@
 //! Sessions: made, found, listed, changed, started, stopped, deleted.
 
 use crate::call::{Call, Client};
+use crate::processes::ASK_AGAIN;
 use crate::url::{query, segment};
 use crate::{ClientError, types};
 use hyper::{Method, StatusCode};
@@ -68,7 +69,8 @@ impl Client {
 
     /// One page, newest first.
     pub async fn list(&self, filter: &ListSessions) -> Result<SessionPage, ClientError> {
-        self.value(&Call::get(format!("/v1/sessions{}", query(filter)))).await
+        // Whoever wants to run a command by a session's name begins with this.
+        self.value(&Call::get(format!("/v1/sessions{}", query(filter))).patient(ASK_AGAIN)).await
     }
 
     pub async fn update(&self, id: &str, change: &UpdateSession) -> Result<Session, ClientError> {

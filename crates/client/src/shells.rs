@@ -2,6 +2,7 @@
 
 use crate::ClientError;
 use crate::call::{Call, Client};
+use crate::exec::GOES_ON;
 use crate::sessions::session_path;
 use crate::types::{CreateShell, Encoding, RunInShell, Shell, ShellList, ShellResult};
 use base64::Engine as _;
@@ -38,7 +39,8 @@ impl Client {
         shell: &str,
         request: &RunInShell,
     ) -> Result<ShellResult, ClientError> {
-        self.value(&Call::post(format!("{}/run", shell_path(id, shell)))?.json(request)?).await
+        let call = Call::post(format!("{}/run", shell_path(id, shell)))?.json(request)?;
+        self.value(&call.patient(GOES_ON)).await
     }
 
     /// The same, with every byte of stdout and stderr.

@@ -151,14 +151,18 @@ impl SseBody {
         call: &Call,
         silence: Option<Duration>,
     ) -> Result<SseBody, ClientError> {
-        let Opened { response, sender } = client.open(call).await?;
-        Ok(SseBody {
+        Ok(SseBody::of(client, client.open(call).await?, silence))
+    }
+
+    pub(crate) fn of(client: &Client, opened: Opened, silence: Option<Duration>) -> SseBody {
+        let Opened { response, sender } = opened;
+        SseBody {
             client: client.clone(),
             sender: Some(sender),
             body: response.into_body(),
             parser: SseParser::default(),
             silence,
-        })
+        }
     }
 
     pub(crate) async fn next(&mut self) -> Result<SseEvent, StreamEnd> {

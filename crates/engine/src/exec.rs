@@ -14,7 +14,7 @@ use std::time::Duration;
 use workroom_proto::{OutputRule, SpoolReader, Stream};
 use workroom_types::{
     CommandSpec, Encoding, ExecRequest, ExecResult, Exit, Problem, RoomUser, RunReport, Timestamp,
-    base_environment, set_variable,
+    base_environment, format_bytes, set_variable,
 };
 
 /// As much of a command as a journal keeps.
@@ -103,18 +103,23 @@ pub(crate) fn plan(
     if timeout.is_zero() || timeout > defaults.longest_timeout {
         return Err(Problem::invalid(
             format!(
-                "timeout_ms {} is outside 1 to {}",
-                timeout.as_millis(),
+                "a time of {timeout:?} is outside 1 ms to {:?}, the longest that this server gives a command (timeout_ms {})",
+                defaults.longest_timeout,
                 defaults.longest_timeout.as_millis()
             ),
-            "",
+            "start what takes longer as a process, which goes on by itself",
         ));
     }
     let max_output = request.max_output.unwrap_or(defaults.output);
     if max_output > defaults.largest_output {
         return Err(Problem::invalid(
-            format!("max_output {max_output} is more than {}", defaults.largest_output),
-            "stream the output instead: Accept: text/event-stream",
+            format!(
+                "a result of {} of each stream is more than {}, the most that this server keeps (max_output {})",
+                format_bytes(max_output),
+                format_bytes(defaults.largest_output),
+                defaults.largest_output
+            ),
+            "read the output as it comes, which has no such limit, or write it to a file",
         ));
     }
     let stdin =

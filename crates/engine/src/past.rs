@@ -403,7 +403,7 @@ fn parting(id: &str, own: &SessionStack, other_id: &str, other: &SessionStack) -
 fn not_related(id: &str, other: &str) -> Problem {
     Problem::invalid(
         format!("session {other} is no relative of {id}"),
-        "`GET /v1/sessions/{id}/lineage` lists those that there are",
+        "`workroom snapshot --tree`, or `GET …/lineage`, lists those that there are",
     )
 }
 

@@ -155,7 +155,7 @@ fn no_pool(name: &str) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
         format!("there is no pool {}", validate::shown(name)),
-        "`GET /v1/pools` lists those that there are; `PUT /v1/pools/{name}` makes one",
+        "`workroom pool ls`, or `GET /v1/pools`, lists those that there are; `workroom pool set`, or `PUT /v1/pools/{name}`, makes one",
     )
 }
 
@@ -335,7 +335,7 @@ impl Engine {
         request: AcquireSlot,
     ) -> Result<Lease, Problem> {
         self.open_for_work()?;
-        validate::foreign("trajectory", Some(&request.trajectory))?;
+        validate::named("the trajectory", &request.trajectory)?;
         let wait = within("wait_ms", request.wait_ms, USUAL_WAIT, (0, LONGEST_WAIT))?;
         let lease = within("lease_ms", request.lease_ms, USUAL_LEASE, (1, LONGEST_LEASE))?;
         let keeper = self.keeper(caller, owner, name)?;
@@ -356,7 +356,7 @@ impl Engine {
         (owner, name): (Option<&str>, &str),
         request: ReleaseSlot,
     ) -> Result<Released, Problem> {
-        validate::foreign("trajectory", Some(&request.trajectory))?;
+        validate::named("the trajectory", &request.trajectory)?;
         let keeper = self.keeper(caller, owner, name)?;
         let released =
             ask(&keeper, name, |reply| Ask::Release { trajectory: request.trajectory, reply }).await?;
@@ -369,7 +369,7 @@ impl Engine {
         (owner, name): (Option<&str>, &str),
         request: ExtendLease,
     ) -> Result<Lease, Problem> {
-        validate::foreign("trajectory", Some(&request.trajectory))?;
+        validate::named("the trajectory", &request.trajectory)?;
         let lease = within("lease_ms", Some(request.lease_ms), USUAL_LEASE, (1, LONGEST_LEASE))?;
         let keeper = self.keeper(caller, owner, name)?;
         ask(&keeper, name, |reply| Ask::Extend { trajectory: request.trajectory, lease_ms: lease, reply })
@@ -383,7 +383,7 @@ impl Engine {
         (owner, name): (Option<&str>, &str),
         request: ReleaseSlot,
     ) -> Result<Lease, Problem> {
-        validate::foreign("trajectory", Some(&request.trajectory))?;
+        validate::named("the trajectory", &request.trajectory)?;
         let keeper = self.keeper(caller, owner, name)?;
         ask(&keeper, name, |reply| Ask::Find { trajectory: request.trajectory, reply }).await
     }
@@ -396,7 +396,7 @@ impl Engine {
         request: ReleaseSlot,
     ) -> Result<Lease, Problem> {
         self.open_for_work()?;
-        validate::foreign("trajectory", Some(&request.trajectory))?;
+        validate::named("the trajectory", &request.trajectory)?;
         let keeper = self.keeper(caller, owner, name)?;
         ask(&keeper, name, |reply| Ask::Reset { trajectory: request.trajectory, reply }).await
     }

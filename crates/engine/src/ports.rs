@@ -213,7 +213,7 @@ fn not_published(port: u16) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
         format!("port {port} of this session is not published"),
-        "publish it first: POST …/ports",
+        "publish it first: `workroom port SESSION publish PORT`, or `POST …/ports`",
     )
 }
 

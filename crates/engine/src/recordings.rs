@@ -336,6 +336,6 @@ fn none(process: &str) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
         format!("there is no recording of \"{process}\" in this session"),
-        "GET …/recordings lists those that there are; a process is recorded with `record: true`",
+        "`workroom recordings`, or `GET …/recordings`, lists those that there are; a process is recorded with `spawn --record`, or `record: true`",
     )
 }

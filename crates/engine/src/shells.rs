@@ -118,7 +118,7 @@ fn no_shell(shell: &str) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
         format!("there is no shell \"{shell}\" in this session"),
-        "GET …/shells lists those that there are; the one named \"default\" is made by its first command",
+        "`workroom sh --list`, or `GET …/shells`, lists those that there are; the one named \"default\" is made by its first command",
     )
 }
 

@@ -129,7 +129,7 @@ impl Engine {
             Problem::new(
                 ProblemCode::NotFound,
                 format!("there is no terminal \"{wanted}\" in this session"),
-                "GET …/terminals lists those that there are",
+                "`workroom terminal ls`, or `GET …/terminals`, lists those that there are",
             )
         })
     }
@@ -162,7 +162,7 @@ impl Engine {
             return Err(Problem::new(
                 ProblemCode::NotFound,
                 format!("process {wanted} has no terminal"),
-                "GET …/terminals lists those that there are",
+                "`workroom terminal ls`, or `GET …/terminals`, lists those that there are",
             ));
         }
         let process = ProcessHandle { session: id.to_owned(), handle, entry, actor: caller.name.clone() };

@@ -122,6 +122,14 @@ fn is_word(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len()) && text.as_bytes()[0].is_ascii_alphanumeric() && text.bytes().all(inner)
 }
 
+/// The same where there must be one.
+pub(crate) fn named(what: &str, value: &str) -> Result<(), Problem> {
+    match value {
+        "" => Err(Problem::invalid(format!("{what} is empty"), "give it a name of your own")),
+        value => foreign(what, Some(value)),
+    }
+}
+
 pub(crate) fn foreign(what: &str, value: Option<&str>) -> Result<(), Problem> {
     match value {
         Some("") => Err(Problem::invalid(format!("{what} is empty"), "leave it out instead")),

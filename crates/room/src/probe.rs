@@ -4,9 +4,13 @@ mod disk;
 
 use crate::cgroup::{self, hierarchies};
 use crate::identity::Privilege;
+use rustix::process::{Pid, WaitOptions};
 use serde::Serialize;
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
+use workroom_sys::clone::{CloneFlags, clone_process};
+use workroom_sys::mount::clone_tree;
+use workroom_sys::namespace::{Namespaces, unshare};
 
 /// One fact about the machine.
 #[derive(Debug, Clone, Serialize)]
@@ -18,8 +22,8 @@ pub struct Fact {
     pub advice: &'static str,
 }
 
-/// Looks at everything, and tries whether groups can be made by making one and removing it. `state`: where a server has
-/// its state, or will have it.
+/// Looks at everything, and tries whether namespaces and groups can be made by making some. `state`: where a server has
+/// its state, or will have it. For a process of one thread.
 pub fn facts(state: &Path) -> Vec<Fact> {
     let mut facts =
         vec![kernel(), privilege(), user_namespaces(), overlay(), idmapped_mounts(), landlock(), seccomp()];
@@ -43,6 +47,9 @@ fn kernel() -> Fact {
 fn privilege() -> Fact {
     match Privilege::detect() {
         Privilege::Root => fact("privilege", "root: rooms get uid ranges of their own", true, ""),
+        Privilege::Rootless if is_root() => {
+            fact("privilege", "root without the rights of one: rooms have your uid on the host", true, "")
+        }
         Privilege::Rootless => fact("privilege", "ordinary user: rooms have your uid on the host", true, ""),
     }
 }
@@ -59,7 +66,37 @@ fn user_namespaces() -> Fact {
     if closed && Privilege::detect() == Privilege::Rootless {
         return fact("user namespaces", "closed to ordinary users", false, advice);
     }
-    fact("user namespaces", "yes", true, "")
+    let advice = "something around this process refuses them, such as a container's seccomp or AppArmor profile: allow \
+                  clone, clone3, unshare and mount there (docker: --security-opt seccomp=unconfined, apparmor=unconfined)";
+    match try_namespace() {
+        Ok(()) => fact("user namespaces", "yes", true, ""),
+        Err((what, error)) => fact("user namespaces", format!("refused: {what}: {error}"), false, advice),
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A user namespace, and in it the right to have mounts of one's own: sysctls do not tell of filters and profiles.
+fn try_namespace() -> Result<(), (&'static str, io::Error)> {
+    // Above all error numbers.
+    const MOUNT: i32 = 128;
+    let number = |error: io::Error| error.raw_os_error().unwrap_or(1);
+    let child = || match unshare(Namespaces::MOUNT).map(|()| clone_tree("/")) {
+        Ok(Ok(_)) => 0,
+        Ok(Err(error)) => MOUNT | number(error),
+        Err(error) => number(error),
+    };
+    let made = clone_process(CloneFlags::NEW_USER, None, child).map_err(|error| ("clone3", error))?;
+    let ended = rustix::process::waitpid(Pid::from_raw(made.pid), WaitOptions::empty())
+        .map_err(|error| ("waitpid", error.into()))?;
+    match ended.map(|(_, status)| status.exit_status()) {
+        Some(Some(0)) => Ok(()),
+        Some(Some(error)) if error < MOUNT => Err(("unshare in one", io::Error::from_raw_os_error(error))),
+        Some(Some(error)) => Err(("open_tree in one", io::Error::from_raw_os_error(error - MOUNT))),
+        _ => Err(("unshare in one", io::Error::other("it was killed for that"))),
+    }
 }
 
 fn overlay() -> Fact {
@@ -113,7 +150,15 @@ fn cgroups() -> Vec<Fact> {
         names.collect::<Vec<_>>().join(", ")
     };
     let usable = cgroup::usable();
-    let advice = "limits fall back to rlimits: run as root, or under `systemd-run --user -p Delegate=yes` on cgroup v2";
+    let advice = match is_root() {
+        true => {
+            "limits fall back to rlimits: let root write to /sys/fs/cgroup, which in a container takes a cgroup namespace \
+             of its own, mounted writable"
+        }
+        false => {
+            "limits fall back to rlimits: run as root, or under `systemd-run --user -p Delegate=yes` on cgroup v2"
+        }
+    };
     let limits = match &usable {
         Ok(kind) => fact("limits", format!("cgroup {kind}"), true, ""),
         Err(why) => fact("limits", format!("rlimits only: {why}"), false, advice),
@@ -137,7 +182,12 @@ fn reflink() -> Fact {
     const XFS: u64 = 0x5846_5342;
     match kind {
         BTRFS | XFS => fact("reflink", "likely (btrfs or xfs under /var/tmp)", true, ""),
-        _ => fact("reflink", "no (copies are copies)", true, ""),
+        _ => fact(
+            "reflink",
+            "no (copies are copies)",
+            false,
+            "not needed; on btrfs or xfs large files are copied without copying their bytes",
+        ),
     }
 }
 

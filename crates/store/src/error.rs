@@ -25,8 +25,9 @@ pub struct StoreError {
     unfit: bool,
 }
 
-const HINT_FULL: &str = "free some space on the disk of the state directory: the store goes on by itself";
-const HINT_IO: &str = "look for disk errors in the kernel's log; the store tries again by itself";
+const HINT_FULL: &str = "free some space on the disk of the state directory, with `workroom files rm` or `workroom rm` while a \
+                         server runs: it goes on by itself";
+const HINT_IO: &str = "look for disk errors in the kernel's log; a server that runs tries again by itself";
 const HINT_CORRUPT: &str = "run `workroom journal verify`, and restore the state directory from a backup";
 const HINT_OTHER: &str = "try again; if it stays, report it with the server's log";
 

@@ -200,7 +200,7 @@ impl Problem {
         Problem::new(
             ProblemCode::NotFound,
             format!("there is no session {id}"),
-            "`GET /v1/sessions` lists those that there are",
+            "`workroom ls`, or `GET /v1/sessions`, lists those that there are",
         )
     }
 

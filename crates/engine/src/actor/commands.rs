@@ -207,6 +207,7 @@ impl Actor {
             RoomEvent::HungUp => Box::pin(self.call_again()).await,
             RoomEvent::Gone => {
                 self.shared.metrics.rooms_lost.fetch_add(1, Relaxed);
+                tracing::warn!(session = %self.row.session.id, "a room ended by itself: the session is stopped");
                 Box::pin(self.end_room("the room ended")).await;
                 self.enter(SessionState::Stopped, Some("its room ended unexpectedly".into()));
                 let reason = self.row.session.reason.clone();

@@ -101,10 +101,12 @@ impl Actor {
                 Box::pin(self.secrets_of_adopted()).await;
                 self.attach_all(&adopted.commands).await;
                 let commands = adopted.commands.len();
+                tracing::info!(session = %self.row.session.id, commands, "its room is taken up again");
                 self.note("session.adopted", "server", json!({ "commands": commands })).await;
                 self.tell_services();
             }
             None => {
+                tracing::info!(session = %self.row.session.id, "its room did not outlive the last server");
                 crate::room::remove_room_dir(&dir);
                 self.mounts_are_gone().await;
                 self.enter(SessionState::Stopped, Some("its room did not outlive the last server".into()));

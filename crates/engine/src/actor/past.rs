@@ -494,6 +494,6 @@ pub(crate) fn no_snapshot(name: &str) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
         format!("there is no snapshot {}", crate::validate::shown(name)),
-        "`GET /v1/sessions/{id}/snapshots` lists those that there are",
+        "`workroom snapshot --list`, or `GET …/snapshots`, lists those that there are",
     )
 }

@@ -145,7 +145,7 @@ impl Actor {
             Problem::new(
                 ProblemCode::NotFound,
                 format!("there is no process \"{id}\" in this session"),
-                "GET …/processes lists those that there are",
+                "`workroom ps --all`, or `GET …/processes`, lists those that there are",
             )
         })
     }

@@ -234,6 +234,6 @@ pub(crate) fn no_service(name: &str) -> Problem {
     Problem::new(
         ProblemCode::NotFound,
         format!("there is no service \"{name}\" in this session"),
-        "GET …/services lists those that there are",
+        "`workroom service SESSION ls`, or `GET …/services`, lists those that there are",
     )
 }

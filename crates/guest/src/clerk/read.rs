@@ -107,8 +107,7 @@ struct Part {
     lines: Option<(u64, u64)>,
 }
 
-const STREAM_HINT: &str =
-    "ask for a part of it, or stream it: `GET …/files/PATH` without `encoding` has no limit";
+const STREAM_HINT: &str = "ask for a part of it, or stream it: `workroom cat`, and `GET …/files/PATH` without `encoding`, have no limit";
 
 fn too_large(path: &RoomPath, bytes: u64, limit: u64) -> Problem {
     let name = super::failure::quoted(path);

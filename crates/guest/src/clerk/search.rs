@@ -184,6 +184,10 @@ fn matcher(asked: &SearchFiles) -> Result<RegexMatcher, Problem> {
         .map_err(|error| {
             let hint =
                 if asked.literal { "text is searched line by line" } else { "say `literal` for plain text" };
-            Problem::invalid(format!("the pattern cannot be used: {error}"), hint)
+            // The rest draws the pattern and marks the place, over several lines.
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            Problem::invalid(format!("the pattern \"{}\" cannot be used: {reason}", asked.pattern), hint)
         })
 }

@@ -160,7 +160,8 @@ fn explain(spec: &CommandSpec, error: LaunchError) -> RoomError {
         (LaunchStage::Execute, Errno::NOENT | Errno::NOTDIR) => RoomError::new(
             ErrorCode::CommandNotFound,
             format!("{program}: not found in the room"),
-            "name a program that is under /usr on this machine, or add its directory with --ro",
+            "name a program that is under /usr on this machine; `workroom run --ro`, and for sessions `ro` in the server's \
+             configuration, show others",
         ),
         (LaunchStage::Execute, _) => RoomError::new(
             ErrorCode::CommandNotExecutable,
@@ -175,7 +176,7 @@ fn explain(spec: &CommandSpec, error: LaunchError) -> RoomError {
         (LaunchStage::Clone, Errno::AGAIN) => RoomError::new(
             ErrorCode::LimitExceeded,
             "the room's process limit leaves no place for another command",
-            "raise --pids or end something in the room",
+            "end something in the room, or raise its limit of processes",
         ),
         (stage, _) => RoomError::new(
             ErrorCode::RoomSetup,
