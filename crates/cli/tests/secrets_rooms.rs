@@ -116,6 +116,28 @@ fn files_are_replaced_whole_while_the_room_runs() {
     });
 }
 
+/// Files are read by a process of the room that may have worked for long when the first secrets come.
+#[test]
+fn no_file_call_reads_secrets_that_came_after_its_clerk() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        set(&server, "/v1/secrets/ONE", "first-11111").await;
+        let session = server.session().await;
+        let reader = json!({"scope": "admin", "read_only": true});
+        let made = server.http().json(&reader).post("/v1/tokens").await.expect(201);
+        let token = made["token"].as_str().expect("a token").to_owned();
+        let read = async |path: &str| {
+            server.http().token(&token).get(&session.path(&format!("/files/{path}"))).await.status
+        };
+        assert_eq!(read("etc/passwd?root=true").await, 200);
+        set_policy(&server, &session, json!({"files": {"one": "ONE"}})).await;
+        let shown = session.says(&format!("{SHIFTED} < /run/secrets/one")).await;
+        assert_eq!(shown, "first-22222");
+        assert_eq!(read("run/secrets/one?root=true").await, 403);
+        assert_eq!(read("run/.secrets/current/one?root=true").await, 403);
+    });
+}
+
 /// Each file system of a room costs every other room of the machine something.
 #[test]
 fn a_room_has_no_place_for_secret_files_before_it_is_given_some() {

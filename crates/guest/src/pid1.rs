@@ -9,6 +9,7 @@ mod shells;
 mod spawned;
 
 use crate::census::{Census, Staff};
+use crate::clerk;
 use crate::freezer::Freezer;
 use crate::host::Host;
 use crate::launcher::Launcher;
@@ -146,7 +147,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         spool_space: SpoolSpace::default(),
         redaction: Redaction::new(),
         redacts: false,
-        secret_files: SecretFiles::new(secrets, switches_users),
+        secret_files: SecretFiles::new(secrets, switches_users, clerk::closed::device()?),
         census: Census::open()?,
         freezer,
         frozen_since: None,

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use workroom_proto::Secret;
 use workroom_types::AGENT_ID;
 
@@ -22,12 +23,18 @@ pub(crate) struct SecretFiles {
     place: Option<OwnedFd>,
     /// Whether files can be given to another user than the guest's own.
     switches_users: bool,
+    /// Where clerks see which file system they must not go into.
+    device: &'static AtomicU64,
     sets: u64,
 }
 
 impl SecretFiles {
-    pub(crate) fn new(place: Option<OwnedFd>, switches_users: bool) -> SecretFiles {
-        let mut files = SecretFiles { place: None, switches_users, sets: 0 };
+    pub(crate) fn new(
+        place: Option<OwnedFd>,
+        switches_users: bool,
+        device: &'static AtomicU64,
+    ) -> SecretFiles {
+        let mut files = SecretFiles { place: None, switches_users, device, sets: 0 };
         place.into_iter().for_each(|place| files.settle(place));
         files
     }
@@ -36,7 +43,13 @@ impl SecretFiles {
         self.place.is_some()
     }
 
+    /// Takes the first place that there is; it is closed to clerks before anything is in it.
     pub(crate) fn settle(&mut self, place: OwnedFd) {
+        let Ok(stat) = rustix::fs::fstat(&place) else { return };
+        if self.place.is_some() {
+            return;
+        }
+        self.device.store(stat.st_dev, Ordering::Release);
         // An empty set, so that the place is there; one that cannot be made is told of when it is needed.
         let _ = rustix::fs::mkdirat(&place, CURRENT, Mode::from_raw_mode(0o755));
         self.place = Some(place);
@@ -115,7 +128,9 @@ mod tests {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).unwrap();
         let place = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let mut files = SecretFiles::new(Some(place), false);
+        let device = Box::leak(Box::new(AtomicU64::new(0)));
+        let mut files = SecretFiles::new(Some(place), false, device);
+        assert_eq!(device.load(Ordering::Acquire), std::fs::metadata(&path).unwrap().dev());
         files.replace(&[secret("a", "one"), secret("b", "two")]).unwrap();
         let current = path.join(CURRENT);
         assert_eq!(std::fs::read_to_string(current.join("a")).unwrap(), "one");
