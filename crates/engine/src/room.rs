@@ -1,5 +1,6 @@
 //! A session's live room, from the engine's side: made or found again, talked to, ended.
 
+use crate::bell::is_bell;
 use crate::disk::{Beneath, DiskLimit};
 use crate::shared::Shared;
 use crate::state_dir::make_dir;
@@ -113,7 +114,7 @@ impl Room {
     /// What a guest gives with its word that it is there: its bell, if it has one, and its root directory.
     fn take_beside(&mut self, fds: &mut Vec<OwnedFd>) {
         self.root = fds.pop();
-        self.bell = fds.pop();
+        self.bell = fds.pop().filter(is_bell);
     }
 
     pub(crate) fn take_bell(&mut self) -> Option<OwnedFd> {
