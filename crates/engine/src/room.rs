@@ -186,7 +186,8 @@ impl Room {
 
     pub(crate) async fn send(&self, message: &ToGuest, fds: &[OwnedFd]) -> Result<(), Problem> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        loop {
+        let since = tokio::time::Instant::now();
+        while since.elapsed() < PATIENCE {
             match try_send_on(self.control.get_ref().as_fd(), message, &fds) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -196,6 +197,7 @@ impl Room {
             // mean to be told of every message that the guest takes.
             tokio::time::sleep(FULL_FOR).await;
         }
+        Err(gone("the room does not read what it is told"))
     }
 
     /// Its guest's pidfd.
