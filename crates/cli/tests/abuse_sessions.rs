@@ -239,6 +239,54 @@ fn what_hides_does_not_outlive_its_commands_time() {
 }
 
 /// A chain of processes, each of which makes the next and ends, is over before anybody has looked at it.
+/// Who has the launcher's uid in a room.
+fn who(user: &User) -> &'static str {
+    if user.is_root() { "root" } else { "agent" }
+}
+
+/// Finds the launcher.
+const FIND_LAUNCHER: &str = "for (glob(q(/proc/[0-9]*/comm))) { open(F, $_) or next; \
+                             $launcher = $1 if <F> eq qq(launcher\\n) and m(/(\\d+)/) } die unless $launcher;";
+
+#[test]
+fn a_launcher_that_is_stopped_goes_on_whoever_ends_in_the_same_moment() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        // An orphan is the guest's to reap: its end and the launcher's stop are told by one signal.
+        let stops = format!("perl -e '{FIND_LAUNCHER} fork and exit; kill STOP => $launcher'");
+        for turn in 0..60 {
+            let stopped = session.run(json!({"command": stops, "user": who(user)})).await;
+            assert_eq!((stopped.exit_code, stopped.stderr.as_str()), (0, ""), "turn {turn}");
+            assert_eq!(session.says("echo on").await, "on\n", "turn {turn}");
+        }
+    });
+}
+
+#[test]
+fn a_launcher_that_is_stopped_all_the_time_keeps_nobody_longer_than_they_said() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        let stops = format!(
+            "exec perl -e '{FIND_LAUNCHER} $| = 1; print qq(stops\\n); kill STOP => $launcher while 1'"
+        );
+        let stopper = session.process(json!({"command": stops, "user": who(user)})).await;
+        stopper.says("stops").await;
+        for _ in 0..5 {
+            let ran = session.run(json!({"command": "echo on", "timeout_ms": 300})).await;
+            assert!(ran.timed_out || ran.stdout == "on\n", "{ran:?}");
+        }
+        // The guest is not kept either.
+        let listed = session.client().processes(&session.id).await.expect("a list");
+        assert!(listed.in_room.iter().any(|one| one.command.contains("perl")), "{listed:?}");
+        session.stop().await;
+        assert_eq!(session.says("echo on").await, "on\n");
+        session.delete().await;
+        server.expect_no_leaks().await;
+    });
+}
+
 #[test]
 fn what_is_made_and_ends_all_the_time_does_not_outlive_its_commands_time() {
     const MAYFLY: &str = r#"

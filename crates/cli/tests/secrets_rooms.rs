@@ -116,6 +116,28 @@ fn files_are_replaced_whole_while_the_room_runs() {
     });
 }
 
+/// Files are read by a process of the room that may have worked for long when the first secrets come.
+#[test]
+fn no_file_call_reads_secrets_that_came_after_its_clerk() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        set(&server, "/v1/secrets/ONE", "first-11111").await;
+        let session = server.session().await;
+        let reader = json!({"scope": "admin", "read_only": true});
+        let made = server.http().json(&reader).post("/v1/tokens").await.expect(201);
+        let token = made["token"].as_str().expect("a token").to_owned();
+        let read = async |path: &str| {
+            server.http().token(&token).get(&session.path(&format!("/files/{path}"))).await.status
+        };
+        assert_eq!(read("etc/passwd?root=true").await, 200);
+        set_policy(&server, &session, json!({"files": {"one": "ONE"}})).await;
+        let shown = session.says(&format!("{SHIFTED} < /run/secrets/one")).await;
+        assert_eq!(shown, "first-22222");
+        assert_eq!(read("run/secrets/one?root=true").await, 403);
+        assert_eq!(read("run/.secrets/current/one?root=true").await, 403);
+    });
+}
+
 /// Each file system of a room costs every other room of the machine something.
 #[test]
 fn a_room_has_no_place_for_secret_files_before_it_is_given_some() {
@@ -155,6 +177,59 @@ fn a_room_has_no_place_for_secret_files_before_it_is_given_some() {
         assert_eq!(session.says(&look).await, "1\ntmpfs\nnext-44444");
         session.delete().await;
         server.expect_no_leaks().await;
+    });
+}
+
+/// What the room's root puts in the way of secrets, it alone has in its way.
+#[test]
+fn a_room_whose_place_for_secrets_is_no_directory_stands_without_them() {
+    as_root(async |user| {
+        let server = Server::of(user);
+        set(&server, "/v1/secrets/ONE", "first-11111").await;
+        for instead in ["touch /run/.secrets", "mkfifo /run/.secrets"] {
+            let session = server.session().await;
+            let command = format!("rm -r /run/.secrets && {instead}");
+            let done = session.run(json!({"command": command, "user": "root"})).await;
+            assert_eq!((done.exit_code, done.stderr.as_str()), (0, ""), "{command}");
+            session.stop().await;
+            set_policy(&server, &session, json!({"files": {"one": "ONE"}})).await;
+            session.start().await;
+            let nothing = ExecRequest { command: Some("true".into()), ..Default::default() };
+            let problem = session.refuses(nothing).await;
+            assert_eq!(problem.code, ProblemCode::SecretsUnavailable, "{problem}");
+            set_policy(&server, &session, json!({})).await;
+            assert_eq!(session.says("echo stands").await, "stands\n");
+        }
+    });
+}
+
+#[test]
+fn secrets_are_mounted_where_they_belong_or_nowhere() {
+    as_root(async |user| {
+        let server = Server::of(user);
+        set(&server, "/v1/secrets/ONE", "first-11111").await;
+        let files = json!({"files": {"one": "ONE"}});
+        let nothing = || ExecRequest { command: Some("true".into()), ..Default::default() };
+        let moves = "rm -r /run/.secrets; mkdir -p /run/.secrets/current; \
+                     exec perl -e 'print qq(moves\\n); $| = 1; print qq(\\n); \
+                     while (1) { rename(qq(/run/.secrets), qq(/tmp/moved)); rename(qq(/tmp/moved), qq(/run/.secrets)) }'";
+        for _ in 0..3 {
+            let session = server.session().await;
+            let mover = session.process(json!({"command": moves, "user": "root"})).await;
+            mover.says("moves").await;
+            for _ in 0..30 {
+                set_policy(&server, &session, files.clone()).await;
+                let ran = session.client().exec(&session.id, &nothing()).await;
+                set_policy(&server, &session, json!({})).await;
+                let elsewhere = "grep -c ' /tmp/moved ' /proc/self/mountinfo || true";
+                assert_eq!(session.says(elsewhere).await, "0\n");
+                if ran.is_ok() {
+                    assert_eq!(session.says("stat -f -c %T /run/.secrets").await, "tmpfs\n");
+                    break;
+                }
+            }
+            session.delete().await;
+        }
     });
 }
 

@@ -248,6 +248,22 @@ fn a_service_that_ends_is_restarted_by_its_policy() {
     });
 }
 
+/// Also one that ends before its start is told.
+#[test]
+fn what_a_service_left_running_ends_with_it() {
+    for_each_user(async |user| {
+        let server = Server::of(user);
+        let session = server.session().await;
+        let leaves = "setsid sleep 100 >/dev/null 2>&1 & echo $! > /tmp/alive";
+        for turn in 0..40 {
+            let name = format!("s{turn}");
+            session.service(&name, json!({"argv": ["/bin/sh", "-c", leaves], "restart": "never"})).await;
+            session.service_is(&name, ServiceState::Exited).await;
+            assert_eq!(left_in_room(&session).await, Vec::<String>::new(), "turn {turn}");
+        }
+    });
+}
+
 #[test]
 fn services_start_after_those_that_they_depend_on() {
     for_each_user(async |user| {

@@ -1,8 +1,9 @@
 //! A room's bell: rung when a command is about to be asked for, so that the room wakes up while the request is still read.
 
 use crate::Engine;
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use workroom_types::Caller;
@@ -20,11 +21,21 @@ impl Bell {
     }
 
     fn ring(&self) {
-        if let Some(rope) = &*self.rope.lock().unwrap_or_else(PoisonError::into_inner) {
+        // Who finds somebody at the rope need not pull it as well.
+        if let Ok(rope) = self.rope.try_lock()
+            && let Some(rope) = &*rope
+        {
             // Nobody counts; one that cannot be rung is not heard.
             let _ = write(rope, &1u64.to_ne_bytes());
         }
     }
+}
+
+/// Whether what a guest has given is a bell that nobody waits at: in a request nothing may wait for a room.
+pub(crate) fn is_bell(rope: &OwnedFd) -> bool {
+    let own = format!("/proc/self/fd/{}", rope.as_raw_fd());
+    let is_counter = std::fs::read_link(own).is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]");
+    is_counter && fcntl_getfl(rope).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 impl Engine {
@@ -49,6 +60,14 @@ impl Engine {
 mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn what_could_keep_a_request_waiting_is_no_bell() {
+        assert!(is_bell(&eventfd(0, EventfdFlags::NONBLOCK).unwrap()));
+        assert!(!is_bell(&eventfd(0, EventfdFlags::empty()).unwrap()));
+        let (_, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        assert!(!is_bell(&pipe));
+    }
 
     #[test]
     fn only_the_bell_of_the_room_that_stands_is_rung() {

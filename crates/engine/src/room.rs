@@ -1,5 +1,6 @@
 //! A session's live room, from the engine's side: made or found again, talked to, ended.
 
+use crate::bell::is_bell;
 use crate::disk::{Beneath, DiskLimit};
 use crate::shared::Shared;
 use crate::state_dir::make_dir;
@@ -113,7 +114,7 @@ impl Room {
     /// What a guest gives with its word that it is there: its bell, if it has one, and its root directory.
     fn take_beside(&mut self, fds: &mut Vec<OwnedFd>) {
         self.root = fds.pop();
-        self.bell = fds.pop();
+        self.bell = fds.pop().filter(is_bell);
     }
 
     pub(crate) fn take_bell(&mut self) -> Option<OwnedFd> {
@@ -185,7 +186,8 @@ impl Room {
 
     pub(crate) async fn send(&self, message: &ToGuest, fds: &[OwnedFd]) -> Result<(), Problem> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        loop {
+        let since = tokio::time::Instant::now();
+        while since.elapsed() < PATIENCE {
             match try_send_on(self.control.get_ref().as_fd(), message, &fds) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -195,6 +197,7 @@ impl Room {
             // mean to be told of every message that the guest takes.
             tokio::time::sleep(FULL_FOR).await;
         }
+        Err(gone("the room does not read what it is told"))
     }
 
     /// Its guest's pidfd.

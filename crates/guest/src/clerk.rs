@@ -6,7 +6,7 @@
 
 mod archive;
 mod change;
-mod closed;
+pub(crate) mod closed;
 mod copy;
 mod delete;
 mod draft;

@@ -3,12 +3,14 @@
 mod clerks;
 mod kept;
 mod launching;
+mod line;
 mod mounts;
 mod secrets;
 mod shells;
 mod spawned;
 
 use crate::census::{Census, Staff};
+use crate::clerk;
 use crate::freezer::Freezer;
 use crate::host::Host;
 use crate::launcher::Launcher;
@@ -19,6 +21,7 @@ use crate::secret_files::SecretFiles;
 use crate::terminal::{open_terminal, resize};
 use crate::vigil::Vigil;
 use crate::{Guest, Meters};
+use line::Line;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
@@ -26,7 +29,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use workroom_proto::{Channel, FromGuest, Question, Received, ToGuest, ToLauncher};
+use workroom_proto::{Channel, FromGuest, Question, Received, ToGuest};
 use workroom_sys::signal::{SIGCHLD, next_signal, signal_fd};
 use workroom_sys::wait::{Ending, Reaped, reap};
 use workroom_types::{CommandSpec, Enforced, ErrorCode, Exit, ExitReport, Lifetime, RoomError, RunReport};
@@ -80,7 +83,7 @@ struct Pid1 {
     epoll: OwnedFd,
     host: Host,
     signals: OwnedFd,
-    launcher: Channel,
+    launcher: Line,
     staff: Staff,
     /// Clerks that the launcher was asked for and has not told of.
     clerks_awaited: u32,
@@ -126,7 +129,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         resource_limits,
         secrets,
     } = guest;
-    let (launcher, _) = Channel::pair()?;
+    let launcher = Line::new(Channel::pair()?.0);
     let freezer = Freezer::new(work.freezer.take());
     let mut pid1 = Pid1 {
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -146,7 +149,7 @@ pub(crate) fn run(guest: Guest) -> io::Result<()> {
         spool_space: SpoolSpace::default(),
         redaction: Redaction::new(),
         redacts: false,
-        secret_files: SecretFiles::new(secrets, switches_users),
+        secret_files: SecretFiles::new(secrets, switches_users, clerk::closed::device()?),
         census: Census::open()?,
         freezer,
         frozen_since: None,
@@ -193,7 +196,7 @@ impl Pid1 {
         if happened(BELL).is_some() && self.frozen_since.is_none() && !self.held {
             self.vigil.begin();
             // Its own waking goes along with ours.
-            let _ = self.launcher.try_send(&ToLauncher::Soon, &[]);
+            self.launcher.tell_soon();
         }
         // All that the launcher said is heard before its or a command's end is acted on.
         if happened(LAUNCHER).is_some() || happened(SIGNALS).is_some() {
@@ -217,7 +220,7 @@ impl Pid1 {
             }
         }
         self.show_idle();
-        self.check_deadlines();
+        self.check_deadlines()?;
         if let Some(event) = happened(CONTROL) {
             let flags = event.flags;
             if flags.contains(epoll::EventFlags::OUT) {
@@ -345,14 +348,11 @@ impl Pid1 {
             }
         }
         let stdio: Vec<_> = stdio.iter().map(AsFd::as_fd).collect();
-        self.launch(command, spec, &stdio, master, None);
-        Ok(())
+        self.launch(command, spec, &stdio, master, None)
     }
 
     fn reap_all(&mut self) -> io::Result<()> {
-        let mut nobody = true;
         while let Some(reaped) = reap()? {
-            nobody = false;
             if reaped.pid == self.staff.launcher {
                 if !self.ended {
                     self.replace_launcher()?;
@@ -373,10 +373,8 @@ impl Pid1 {
                 None => {}
             }
         }
-        // A child's signal without an end: one was stopped. If it is the launcher, it is needed.
-        if nobody && let Some(launcher) = Pid::from_raw(self.staff.launcher) {
-            let _ = rustix::process::kill_process(launcher, Signal::CONT);
-        }
+        // One may have been stopped too, which the same signal tells.
+        self.wake_launcher();
         Ok(())
     }
 

@@ -7,11 +7,12 @@
 //!
 //! Whoever has a directory of secrets open keeps the old one; whoever opens it anew sees the new one, whole.
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use workroom_proto::Secret;
 use workroom_types::AGENT_ID;
 
@@ -22,12 +23,18 @@ pub(crate) struct SecretFiles {
     place: Option<OwnedFd>,
     /// Whether files can be given to another user than the guest's own.
     switches_users: bool,
+    /// Where clerks see which file system they must not go into.
+    device: &'static AtomicU64,
     sets: u64,
 }
 
 impl SecretFiles {
-    pub(crate) fn new(place: Option<OwnedFd>, switches_users: bool) -> SecretFiles {
-        let mut files = SecretFiles { place: None, switches_users, sets: 0 };
+    pub(crate) fn new(
+        place: Option<OwnedFd>,
+        switches_users: bool,
+        device: &'static AtomicU64,
+    ) -> SecretFiles {
+        let mut files = SecretFiles { place: None, switches_users, device, sets: 0 };
         place.into_iter().for_each(|place| files.settle(place));
         files
     }
@@ -36,7 +43,13 @@ impl SecretFiles {
         self.place.is_some()
     }
 
+    /// Takes the first place that there is; it is closed to clerks before anything is in it.
     pub(crate) fn settle(&mut self, place: OwnedFd) {
+        let Ok(stat) = rustix::fs::fstat(&place) else { return };
+        if self.place.is_some() {
+            return;
+        }
+        self.device.store(stat.st_dev, Ordering::Release);
         // An empty set, so that the place is there; one that cannot be made is told of when it is needed.
         let _ = rustix::fs::mkdirat(&place, CURRENT, Mode::from_raw_mode(0o755));
         self.place = Some(place);
@@ -66,20 +79,24 @@ impl SecretFiles {
         let directory = open_directory(place, name)?;
         // A umask is no part of what was decided.
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(0o755))?;
-        for secret in files {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&directory, &secret.name, flags, Mode::from_raw_mode(0o400))?;
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(0o400))?;
-            let mut rest = secret.value.as_slice();
-            while !rest.is_empty() {
-                rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
-            }
-            if self.switches_users {
-                let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::from_raw(AGENT_ID));
-                rustix::fs::fchown(&file, Some(uid), Some(gid))?;
-            }
+        files.iter().try_for_each(|secret| self.write_file(&directory, secret))
+    }
+
+    /// It has no name until it is whole and another's: the room's root has the guest's id, and would read it before.
+    fn write_file(&self, directory: &OwnedFd, secret: &Secret) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, c".", flags, Mode::from_raw_mode(0o400))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o400))?;
+        if self.switches_users {
+            let (uid, gid) = (Uid::from_raw(AGENT_ID), Gid::from_raw(AGENT_ID));
+            rustix::fs::fchown(&file, Some(uid), Some(gid))?;
         }
-        Ok(())
+        let mut rest = secret.value.as_slice();
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
+        }
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(rustix::fs::linkat(CWD, own, directory, &secret.name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 
@@ -103,6 +120,7 @@ mod tests {
     #![allow(clippy::disallowed_methods, reason = "nobody swaps paths in a test's own directory")]
 
     use super::*;
+    use rustix::fs::inotify;
     use std::os::unix::fs::MetadataExt;
 
     fn secret(name: &str, value: &str) -> Secret {
@@ -115,7 +133,9 @@ mod tests {
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).unwrap();
         let place = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let mut files = SecretFiles::new(Some(place), false);
+        let device = Box::leak(Box::new(AtomicU64::new(0)));
+        let mut files = SecretFiles::new(Some(place), false, device);
+        assert_eq!(device.load(Ordering::Acquire), std::fs::metadata(&path).unwrap().dev());
         files.replace(&[secret("a", "one"), secret("b", "two")]).unwrap();
         let current = path.join(CURRENT);
         assert_eq!(std::fs::read_to_string(current.join("a")).unwrap(), "one");
@@ -129,6 +149,28 @@ mod tests {
         assert!(files.replace(&[secret("c", "x"), secret("no/such", "y")]).is_err());
         assert_eq!(std::fs::read_dir(&current).unwrap().count(), 1);
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1, "nothing else is left");
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_has_a_name_is_changed_no_more() {
+        let path = std::env::temp_dir().join(format!("secret-file-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        let directory = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let seen = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&seen, &path, inotify::WatchFlags::ALL_EVENTS).unwrap();
+        let files = SecretFiles::new(None, false, Box::leak(Box::new(AtomicU64::new(0))));
+        files.write_file(&directory, &secret("a", "one")).unwrap();
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&seen, &mut buffer);
+        let mut events = Vec::new();
+        while let Ok(event) = reader.next() {
+            if event.file_name() == Some(c"a") {
+                events.push(event.events());
+            }
+        }
+        assert_eq!(events, [inotify::ReadFlags::CREATE]);
         std::fs::remove_dir_all(&path).unwrap();
     }
 }

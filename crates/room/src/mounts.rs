@@ -30,7 +30,16 @@ pub(crate) fn in_directory<T>(dir: BorrowedFd<'_>, action: impl FnOnce() -> io::
 /// Opens a place in a tree that a room has written to, only to name it. Links there are the room's, and would be
 /// followed with the machine's authority: one on the way is an error.
 pub(crate) fn in_room(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    in_room_as(root, path, OFlags::empty())
+}
+
+/// The same for a directory; ENOTDIR where the room has something else.
+pub(crate) fn directory_in_room(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    in_room_as(root, path, OFlags::DIRECTORY)
+}
+
+fn in_room_as(root: BorrowedFd<'_>, path: &Path, more: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | more;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)?)
 }

@@ -181,11 +181,24 @@ impl Actor {
         question: Question,
         beside: Vec<OwnedFd>,
     ) -> Result<(Answer, Vec<OwnedFd>), Problem> {
+        self.ask_within(PATIENCE, question, beside).await
+    }
+
+    pub(super) async fn ask_within(
+        &mut self,
+        patience: Duration,
+        question: Question,
+        beside: Vec<OwnedFd>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Problem> {
         let request = self.next_request;
         self.next_request = self.next_request.wrapping_add(1);
         let Some(room) = &self.room else { return Err(gone("the session has no room")) };
-        room.send(&ToGuest::Ask { request, question }, &beside).await?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
+        let ask = ToGuest::Ask { request, question };
+        let Ok(sent) = tokio::time::timeout_at(deadline, room.send(&ask, &beside)).await else {
+            return Err(gone("the room does not read what it is asked"));
+        };
+        sent?;
         loop {
             let Some(room) = &self.room else { return Err(gone("the room ended")) };
             let Ok(event) = tokio::time::timeout_at(deadline, room.next()).await else {

@@ -31,6 +31,9 @@ const LITTLE: u64 = 10;
 /// How soon the same limit is told of again.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
+/// How long a room that is about to end may take to say what it has used: it is not for its guest to say when it ends.
+const LAST_LOOK_WITHIN: Duration = Duration::from_millis(500);
+
 /// How long who asks waits for a layer to be measured.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -125,7 +128,12 @@ impl Actor {
     /// Looks at the room, and says when it is to be looked at again.
     pub(super) async fn look(&mut self) {
         self.looks.next = None;
-        let Ok((Answer::Gauge(mut gauge), _)) = self.ask(Question::Gauge).await else { return };
+        if let Ok((Answer::Gauge(gauge), _)) = self.ask(Question::Gauge).await {
+            self.take_gauge(gauge).await;
+        }
+    }
+
+    async fn take_gauge(&mut self, mut gauge: Gauge) {
         if let Some(told) = gauge.disk
             && let Ok(stack) = self.stack().await
         {
@@ -283,8 +291,12 @@ impl Actor {
 
     /// A last look at a room that is about to end, if something has happened since the one before.
     pub(super) async fn last_look(&mut self) {
-        if self.looks_at().is_some() {
-            self.look().await;
+        if self.looks_at().is_none() {
+            return;
+        }
+        let asked = self.ask_within(LAST_LOOK_WITHIN, Question::Gauge, Vec::new()).await;
+        if let Ok((Answer::Gauge(gauge), _)) = asked {
+            self.take_gauge(gauge).await;
         }
     }
 

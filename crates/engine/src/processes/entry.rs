@@ -25,6 +25,8 @@ pub(crate) struct Entry {
     info: Mutex<Process>,
     ring: PathBuf,
     line: Mutex<Line>,
+    /// Its number among the commands of its room, also when it has ended.
+    ran_as: OnceLock<u32>,
     /// Of its terminal, if it has one.
     sizes: Mutex<Sizes>,
     /// Terminals of people through which it is written to.
@@ -82,6 +84,7 @@ impl Entry {
             info,
             ring,
             line: Mutex::default(),
+            ran_as: OnceLock::new(),
             sizes,
             viewers: AtomicUsize::new(0),
             changes,
@@ -210,6 +213,7 @@ impl Entry {
         if pid != 0 {
             self.lock().pid = pid;
         }
+        let _ = self.ran_as.set(command);
         let typed_for = self.lock().record_input.then(|| Arc::downgrade(self));
         let is_watched = self.changes.receiver_count() > 0;
         {
@@ -236,8 +240,14 @@ impl Entry {
         }
     }
 
+    /// Its number among the commands of its room, while it runs.
     pub(crate) fn command(&self) -> Option<u32> {
         self.line().command
+    }
+
+    /// Its number, by which what it has left running is found too; `None` where it was never seen to run.
+    pub(crate) fn ran_as(&self) -> Option<u32> {
+        self.ran_as.get().copied()
     }
 
     pub(crate) fn input(&self) -> Option<Arc<InputEnd>> {

@@ -292,7 +292,8 @@ impl Keeper {
             Err(problem) => return self.not_started(room, problem).await,
         };
         let info = entry.info();
-        let command = entry.command();
+        // It may have ended by now, and left something.
+        let command = entry.ran_as();
         self.change(|doc| {
             let service = &mut doc.service;
             service.state = ServiceState::Running;

@@ -169,7 +169,7 @@ impl Base {
             Err(Errno::XDEV) => {}
             Err(error) => return Err(error),
             Ok(found) => {
-                self.check(&found)?;
+                closed::check(&found)?;
                 return Ok(found);
             }
         }
@@ -181,14 +181,6 @@ impl Base {
             return Err(Errno::NOTDIR);
         }
         Ok(found)
-    }
-
-    /// From the workspace nothing leads there.
-    fn check(&self, found: &OwnedFd) -> Result<(), Errno> {
-        match self.reach {
-            Reach::Everywhere => closed::check(found),
-            Reach::Beneath { .. } => Ok(()),
-        }
     }
 
     /// Opened by the kernel in one go. It says EAGAIN when a rename elsewhere might have led it out.
@@ -214,7 +206,7 @@ impl Base {
         let dir = self.open_path_as(above, Last::Follow, OFlags::DIRECTORY)?;
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         let thing = look(dir.as_fd(), &name)?;
-        thing.as_ref().map_or(Ok(()), |thing| self.check(thing))?;
+        thing.as_ref().map_or(Ok(()), closed::check)?;
         match &thing {
             Some(link) if last == Last::Follow && is_link(&fstat(link)?) => self.travel(bytes, last),
             _ => Ok(End::Spot(Spot { dir, name, thing })),
@@ -228,7 +220,7 @@ impl Base {
                 // What was a directory is a link now.
                 Err(Errno::AGAIN) => {}
                 Ok(End::Spot(spot)) => {
-                    self.check(spot.thing.as_ref().unwrap_or(&spot.dir))?;
+                    closed::check(spot.thing.as_ref().unwrap_or(&spot.dir))?;
                     return Ok(End::Spot(spot));
                 }
                 other => return other,

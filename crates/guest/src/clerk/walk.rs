@@ -91,6 +91,7 @@ pub(crate) fn walk(
         Errno::AGAIN => busy(at, "walked through"),
         error => problem(error, at, "walked through"),
     };
+    closed::check(&top).map_err(fault)?;
     let mut walk = Walk {
         descent: Descent::new(top).map_err(fault)?,
         levels: vec![Level::default()],

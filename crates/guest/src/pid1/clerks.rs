@@ -13,7 +13,7 @@ impl Pid1 {
     /// Has a clerk started at the other end of this channel. One that cannot be is one that hangs up.
     pub(super) fn start_clerk(&mut self, channel: Vec<OwnedFd>) {
         let [channel] = channel.as_slice() else { return };
-        if self.launcher.send(&ToLauncher::Clerk, &[channel.as_fd()]).is_ok() {
+        if self.launcher.tell(&ToLauncher::Clerk, &[channel.as_fd()]).is_ok() {
             self.clerks_awaited += 1;
         }
     }

@@ -127,8 +127,7 @@ impl Pid1 {
                 // The guest's own is /dev/null.
                 let stdin = stdin.first().map_or(rustix::stdio::stdin(), AsFd::as_fd);
                 let stdio = [stdin, stdout.as_fd(), stderr.as_fd()];
-                self.launch(command, spec, &stdio, None, Some(Box::new(kept)));
-                Ok(())
+                self.launch(command, spec, &stdio, None, Some(Box::new(kept)))
             }
             Err(error) => {
                 let error = RoomError::new(
@@ -158,21 +157,28 @@ impl Pid1 {
     pub(super) fn kill_tree(&mut self, command: u32) {
         self.hear_of_clerks();
         let Some(Command::Running { pid, kept, .. }) = self.commands.get(&command) else { return };
-        if let Some(label) = kept.as_ref().map(|kept| kept.label).filter(|label| *label != 0) {
-            let (census, staff) = (&self.census, &self.staff);
-            let is_sure = census.kill_tree(label, staff, FEW_LOOKS);
-            if !is_sure && self.frozen_since.is_none() {
-                self.freezer.while_still(|| census.kill_tree(label, staff, MOST_LOOKS));
-            }
-        }
+        let (pid, label) = (*pid, kept.as_ref().map_or(0, |kept| kept.label));
+        self.kill_labelled(label);
         // Its own group too, which is known even where the label is not.
-        signal_group(*pid, Signal::KILL.as_raw());
+        signal_group(pid, Signal::KILL.as_raw());
     }
 
-    /// Whether the group that counts the room's processes says that there are none. It need not: it is a quick look.
+    pub(super) fn kill_labelled(&self, label: u64) {
+        if label == 0 {
+            return;
+        }
+        let (census, staff) = (&self.census, &self.staff);
+        let is_sure = census.kill_tree(label, staff, FEW_LOOKS);
+        if !is_sure && self.frozen_since.is_none() {
+            self.freezer.while_still(|| census.kill_tree(label, staff, MOST_LOOKS));
+        }
+    }
+
+    /// Whether the group that counts the room's processes says that there are none. It need not: it is a quick look. While
+    /// another launcher is on its way, one who is counted may be anybody.
     fn group_is_empty(&self) -> bool {
         let of_launcher = self.launcher_parts.as_ref().is_some_and(|parts| !parts.work.join.is_empty());
-        self.meters.tasks() == Some(u64::from(of_launcher))
+        self.launcher.stands && self.meters.tasks() == Some(u64::from(of_launcher))
     }
 
     /// Ends what a command has left running that has ended itself. The kernel gives the number of a label that nothing
@@ -196,11 +202,7 @@ impl Pid1 {
             return;
         }
         self.hear_of_clerks();
-        let (census, staff) = (&self.census, &self.staff);
-        let is_sure = census.kill_tree(label, staff, FEW_LOOKS);
-        if !is_sure && self.frozen_since.is_none() {
-            self.freezer.while_still(|| census.kill_tree(label, staff, MOST_LOOKS));
-        }
+        self.kill_labelled(label);
     }
 
     /// While all stands still, so does every command's time.
@@ -209,30 +211,36 @@ impl Pid1 {
             return None;
         }
         let deadline = |command: &Command| match command {
-            Command::Running { kept: Some(kept), .. } if !kept.timed_out => kept.deadline,
+            Command::Launching { kept: Some(kept), .. } | Command::Running { kept: Some(kept), .. }
+                if !kept.timed_out =>
+            {
+                kept.deadline
+            }
             _ => None,
         };
         self.commands.values().filter_map(deadline).chain(self.next_of_runs()).min()
     }
 
-    pub(super) fn check_deadlines(&mut self) {
+    pub(super) fn check_deadlines(&mut self) -> io::Result<()> {
         self.help_runs_end();
         while self.nearest_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             let now = Instant::now();
             let over = self.commands.iter_mut().find_map(|(id, command)| {
-                let kept = match command {
-                    Command::Running { kept: Some(kept), .. } => kept,
-                    _ => return None,
-                };
+                let has_begun = matches!(command, Command::Running { .. });
+                let kept = command.kept()?;
                 let is_over = !kept.timed_out && kept.deadline.is_some_and(|deadline| deadline <= now);
                 is_over.then(|| {
                     kept.timed_out = true;
-                    *id
+                    (*id, has_begun)
                 })
             });
-            let Some(command) = over else { return };
-            self.kill_tree(command);
+            match over {
+                Some((command, true)) => self.kill_tree(command),
+                Some((command, false)) => self.give_up(command)?,
+                None => break,
+            }
         }
+        Ok(())
     }
 
     /// Holds all still for the host's work. What stands still already, for longer, is left alone.

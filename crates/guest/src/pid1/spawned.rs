@@ -38,8 +38,7 @@ impl Pid1 {
         match self.stdio(spawn, fds) {
             Ok(Stdio { theirs, master, kept }) => {
                 let stdio: Vec<_> = theirs.iter().map(AsFd::as_fd).collect();
-                self.launch(command, spec, &stdio, master, Some(Box::new(kept)));
-                Ok(())
+                self.launch(command, spec, &stdio, master, Some(Box::new(kept)))
             }
             Err(error) => {
                 let error = RoomError::new(

@@ -5,13 +5,14 @@
 
 use super::{Builder, Made, is_elsewhere};
 use crate::identity::Privilege;
-use crate::mounts::{FsOption, attach_in_room, make};
+use crate::mounts::{FsOption, attach_on, directory_in_room, in_directory, make};
 use crate::step::During;
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::MountAttrFlags;
+use rustix::mount::{MountAttrFlags, UnmountFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use workroom_sys::place::identity;
 use workroom_types::{Lifetime, RoomError};
 
 /// Where it is. `/run/secrets` of the skeleton leads into it: so the guest can put one directory in the place of another.
@@ -50,7 +51,14 @@ pub(crate) fn mount_in(root: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<O
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let mount = make("tmpfs", &options, quiet)?;
-    attach_in_room(mount.as_fd(), root, Path::new(PLACE))?;
+    let place = Path::new(PLACE);
+    attach_on(mount.as_fd(), directory_in_room(root, place)?.as_fd())?;
+    // The root of a room that runs may have moved the place between the two, but does not move what is mounted.
+    let found = directory_in_room(root, place).and_then(|found| identity(found.as_fd()));
+    if !matches!(found, Ok(found) if found == identity(mount.as_fd())?) {
+        in_directory(mount.as_fd(), || Ok(rustix::mount::unmount(".", UnmountFlags::DETACH)?))?;
+        return Err(io::Error::other("the room's root has moved the place while it was mounted"));
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(&mount, ".", flags, Mode::empty())?)
 }
