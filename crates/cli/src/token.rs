@@ -7,7 +7,7 @@ use crate::{EXIT_FAULT, arguments, output, which};
 use serde_json::json;
 use std::process::ExitCode;
 use workroom_client::Client;
-use workroom_types::{CreateToken, NewToken, Timestamp, TokenInfo, TokenScope};
+use workroom_types::{CreateToken, NewToken, Problem, ProblemCode, Timestamp, TokenInfo, TokenScope};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -137,8 +137,13 @@ async fn list(client: &Client, options: &Ls) -> Result<ExitCode, Failure> {
 
 async fn revoke(client: &Client, options: &Rm) -> Result<ExitCode, Failure> {
     let mut status = ExitCode::SUCCESS;
+    // Revoking what never was succeeds too, and somebody who has mistyped is not to be told so.
+    let known = client.tokens().await?;
     for id in &options.ids {
-        let outcome = client.revoke_token(id).await;
+        let outcome = match known.tokens.iter().any(|token| token.id == *id) {
+            true => client.revoke_token(id).await,
+            false => Err(no_token(id).into()),
+        };
         match outcome {
             Ok(()) if options.json => output::json(&json!({"id": id, "revoked": true}))?,
             Ok(()) => output::line(&format!("{}  revoked", clean(id)))?,
@@ -153,6 +158,11 @@ async fn revoke(client: &Client, options: &Rm) -> Result<ExitCode, Failure> {
         }
     }
     Ok(status)
+}
+
+fn no_token(id: &str) -> Problem {
+    let detail = format!("there is no token \"{id}\"");
+    Problem::new(ProblemCode::NotFound, detail, "`workroom token ls` lists those that there are")
 }
 
 /// What a token opens, in words.

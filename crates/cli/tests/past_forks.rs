@@ -49,6 +49,59 @@ fn a_fork_goes_on_from_where_its_source_was() {
 }
 
 #[test]
+fn a_forks_token_goes_with_it() {
+    run(async {
+        let user = User::running_the_tests();
+        let mut server = Server::of(&user);
+        let fields = json!({"scope": "user", "owner": "ada"});
+        let made = server.http().json(&fields).post("/v1/tokens").await.expect(201);
+        let ada = made["token"].as_str().expect("told once").to_owned();
+        let client = server.client_with(&ada);
+        let (source, _) = client.create(&Default::default(), None).await.expect("a session");
+        let tokens = async |server: &Server<'_>| {
+            let list = server.client_with(&ada).tokens().await.expect("a list").tokens;
+            list.into_iter().filter(|token| token.session.is_some()).count()
+        };
+        let mut last = None;
+        for round in 0..3 {
+            let request = ForkSession { count: Some(40), ..ForkSession::default() };
+            let forks = client.fork(&source.id, &request).await.expect("forks").forks;
+            assert_eq!(tokens(&server).await, 40, "round {round}");
+            for fork in &forks {
+                client.delete(&fork.session.id).await.expect("deleted");
+            }
+            assert_eq!(tokens(&server).await, 0, "round {round}");
+            last = forks.into_iter().last().and_then(|fork| fork.token.token);
+        }
+        let dead = last.expect("a token");
+        server.http().token(&dead).get("/v1/sessions").await.problem(401);
+        server.restart();
+        assert_eq!(tokens(&server).await, 0);
+        server.http().token(&dead).get("/v1/sessions").await.problem(401);
+    });
+}
+
+#[test]
+fn a_forks_token_is_told_once() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let source = server.session().await;
+        let ask = async || {
+            let asked = server.http().key("k").json(&json!({"count": 2})).post(&source.path("/fork")).await;
+            asked.expect(201)["forks"].as_array().expect("forks").clone()
+        };
+        let (first, again) = (ask().await, ask().await);
+        for (fork, again) in first.iter().zip(&again) {
+            assert_eq!(fork["session"]["id"], again["session"]["id"]);
+            assert_eq!(fork["token"]["id"], again["token"]["id"]);
+            assert!(fork["token"]["token"].is_string() && again["token"].get("token").is_none(), "{again}");
+        }
+        assert_eq!(again.len(), 2);
+    });
+}
+
+#[test]
 fn forks_of_one_source_are_not_alike() {
     run(async {
         let user = User::running_the_tests();

@@ -134,6 +134,25 @@ fn a_token_reaches_as_far_as_it_says() {
 }
 
 #[test]
+fn a_token_that_never_was_is_not_revoked_on_the_command_line() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let (id, _) = token(&server, json!({"scope": "user", "owner": "ada"})).await;
+        let told = server.cli(&["token", "rm", "0123456789ab", &id]).output().expect("workroom token");
+        assert_eq!(told.status.code(), Some(125), "{told:?}");
+        assert_eq!(String::from_utf8_lossy(&told.stdout), format!("{id}  revoked\n"));
+        let complaint = String::from_utf8_lossy(&told.stderr);
+        assert!(complaint.contains("there is no token \"0123456789ab\""), "{complaint}");
+        let told = server.cli(&["token", "rm", "--json", &id]).output().expect("workroom token");
+        assert_eq!(told.status.code(), Some(125), "{told:?}");
+        assert!(String::from_utf8_lossy(&told.stdout).contains("\"not_found\""), "{told:?}");
+        let list = server.http().get("/v1/tokens").await.expect(200);
+        assert!(!list.to_string().contains(&id), "{list}");
+    });
+}
+
+#[test]
 fn tokens_expire_and_are_revoked_and_are_kept_as_hashes() {
     run(async {
         let user = User::running_the_tests();

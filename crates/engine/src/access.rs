@@ -4,7 +4,7 @@ use crate::idempotency::intent;
 use crate::state_dir::write_durably;
 use crate::{Engine, Permit, sessions, storage, validate};
 use aws_lc_rs::{constant_time, digest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use workroom_store::{Change, Outcome, Store, TokenRow};
@@ -20,6 +20,9 @@ const FILE: &str = "token";
 
 /// Tokens that one owner, without an admin's help, may have.
 const MOST_OF_ONE_OWNER: usize = 1000;
+
+/// Tokens that are deleted in one transaction, of those that nobody needs.
+const SWEPT_AT_ONCE: usize = 500;
 
 impl Engine {
     pub async fn create_token(
@@ -264,6 +267,46 @@ impl Access {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(id).map(|row| row.info.clone())
     }
 
+    /// The tokens of a session, to be deleted in the transaction in which it is.
+    pub(crate) fn of_session(&self, session: &str) -> Vec<String> {
+        self.ids(|info| info.session.as_deref() == Some(session))
+    }
+
+    /// What the store has deleted stands for nobody any more.
+    pub(crate) fn forget(&self, ids: &[String]) {
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        ids.iter().for_each(|id| drop(tokens.remove(id)));
+    }
+
+    /// Deletes those whose time is over, and those of sessions that are gone: of a fork that was deleted before its
+    /// token was known here, and of servers that left them in the store.
+    pub(crate) async fn sweep(&self, store: &Store, now: Timestamp) -> Result<(), Problem> {
+        // The tokens first: whichever is among them has a session that is recorded by now, unless it is gone.
+        let with_session = self.ids(|info| info.session.is_some());
+        let mut unneeded = self.ids(|info| info.expires.is_some_and(|expires| expires <= now));
+        if !with_session.is_empty() {
+            let sessions = store.all_ids().await.map_err(storage)?;
+            let there: HashSet<&str> = sessions.iter().map(|(id, _)| id.as_str()).collect();
+            unneeded.extend(with_session.into_iter().filter(|id| {
+                let session = self.find(id).and_then(|info| info.session);
+                session.is_some_and(|session| !there.contains(session.as_str()))
+            }));
+        }
+        for some in unneeded.chunks(SWEPT_AT_ONCE) {
+            store
+                .commit(some.iter().cloned().map(|id| Change::DeleteToken { id }).collect())
+                .await
+                .map_err(storage)?;
+            self.forget(some);
+        }
+        Ok(())
+    }
+
+    fn ids(&self, wanted: impl Fn(&TokenInfo) -> bool) -> Vec<String> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.values().filter(|row| wanted(&row.info)).map(|row| row.info.id.clone()).collect()
+    }
+
     /// Revoking what is revoked succeeds.
     pub(crate) async fn revoke(&self, store: &Store, caller: &Caller, id: &str) -> Result<(), Problem> {
         match self.find(id) {
@@ -273,7 +316,7 @@ impl Access {
         self.forget_file_of(id)?;
         let outcome = store.commit(vec![Change::DeleteToken { id: id.to_owned() }]).await.map_err(storage)?;
         debug_assert!(outcome.iter().all(|outcome| matches!(outcome, Outcome::Done)));
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.forget(&[id.to_owned()]);
         Ok(())
     }
 }
@@ -340,6 +383,45 @@ fn hash(secret: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn tokens_that_nobody_needs_are_swept_also_those_of_an_earlier_server() {
+        let dir = std::env::temp_dir().join(format!("workroom-access-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let store = Store::open(&dir.join("store")).await.unwrap();
+        let row = |id: &str, session: Option<&str>, expires: Option<i64>| {
+            let info = TokenInfo {
+                id: id.into(),
+                name: "fork".into(),
+                scope: if session.is_some() { TokenScope::Session } else { TokenScope::User },
+                owner: Some("ada".into()),
+                session: session.map(str::to_owned),
+                read_only: false,
+                created: Timestamp(1),
+                expires: expires.map(Timestamp),
+            };
+            Change::PutToken { row: TokenRow { info, secret_hash: hash("x") } }
+        };
+        let rows = (0..1200).map(|number| row(&format!("orphan-{number}"), Some("gone"), None));
+        store.commit(rows.collect()).await.unwrap();
+        store
+            .commit(vec![row("over", None, Some(10)), row("good", None, Some(4_102_444_800_000))])
+            .await
+            .unwrap();
+
+        let access = Access::open(&store, &dir).await.unwrap();
+        assert_eq!(access.of_session("gone").len(), 1200);
+        access.sweep(&store, Timestamp(11)).await.unwrap();
+        let left = |tokens: Vec<TokenInfo>| -> Vec<String> {
+            tokens.into_iter().filter(|info| info.scope != TokenScope::Admin).map(|info| info.id).collect()
+        };
+        let caller = Caller { name: "t".into(), scope: Scope::Admin, read_only: false };
+        assert_eq!(left(access.list(&caller)), ["good"]);
+        let recorded = store.tokens().await.unwrap().into_iter().map(|row| row.info).collect();
+        assert_eq!(left(recorded), ["good"]);
+        drop(store);
+        let _ = std::fs::remove_dir_all(&dir);
+    }
 
     #[test]
     fn a_token_has_its_parts_and_nothing_else_has() {

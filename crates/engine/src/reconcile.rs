@@ -78,6 +78,7 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
             settle(shared, &id, reason).await?;
         }
     }
+    shared.access.sweep(&shared.store, shared.clock.now()).await?;
     discard_orphans(shared).await?;
     shared.trash.notify_one();
     Ok(())
@@ -188,6 +189,7 @@ async fn pass(shared: &Arc<Shared>) -> Result<(), Problem> {
         .commit(vec![Change::ForgetIdempotent { before: Timestamp(now.0 - REMEMBERED_FOR) }])
         .await
         .map_err(storage)?;
+    shared.access.sweep(&shared.store, now).await?;
     discard_orphans(shared).await?;
     for session in shared.networks.sessions() {
         if let Some(handle) = shared.owner_of(&session) {

@@ -299,10 +299,12 @@ impl Actor {
         let id = self.row.session.id.clone();
         let at = Timestamp::now();
         let layers = self.all_layers().await;
-        let changes = vec![
+        let tokens = self.shared.access.of_session(&id);
+        let mut changes = vec![
             self.entry("session.deleted", actor, json!({})),
             Change::DeleteSession { id: id.clone(), at },
         ];
+        changes.extend(tokens.iter().cloned().map(|id| Change::DeleteToken { id }));
         if let Err(error) = self.shared.store.commit(changes).await {
             self.enter(SessionState::Stopped, Some("its room was ended to delete it".into()));
             self.publish();
@@ -310,6 +312,7 @@ impl Actor {
         }
         self.row.session.state = SessionState::Deleted;
         self.deleted = true;
+        self.shared.access.forget(&tokens);
         self.shared.ports.forget(&id);
         self.shared.usage.forget(&id);
         self.shared.protect_listeners().await;

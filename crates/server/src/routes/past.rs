@@ -125,7 +125,8 @@ pub(crate) async fn baseline(call: Call) -> Answer {
 
 /// Make independent sessions that go on from a session's files
 ///
-/// The source goes on. A fork's baseline is the moment that it was made from.
+/// The source goes on. A fork's baseline is the moment that it was made from. Its token's secret is in this answer and
+/// nowhere else: a repetition under the same Idempotency-Key does not have it.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{id}/fork",
@@ -145,8 +146,10 @@ pub(crate) async fn fork(mut call: Call) -> Answer {
     let id = call.id().to_owned();
     once(call, &body, move |engine, caller, permit| {
         Box::pin(async move {
-            let forks = engine.fork(caller, &id, request, permit).await?;
-            Reply::json(StatusCode::CREATED, &forks)
+            let mut forks = engine.fork(caller, &id, request, permit).await?;
+            let told = Reply::json(StatusCode::CREATED, &forks)?;
+            forks.forks.iter_mut().for_each(|fork| fork.token.token = None);
+            told.remembered_as(&forks)
         })
     })
     .await
