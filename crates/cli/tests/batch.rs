@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::io::Write;
-use workroom_testkit::{Server, TestPool, TestSession, User, for_each_user, run};
+use workroom_testkit::{Server, TestPool, TestSession, User, eventually, for_each_user, run};
 
 async fn batch(server: &Server<'_>, items: Value) -> Vec<Value> {
     let answer = server.http().json(&items).post("/v1/batch").await.expect(200);
@@ -132,11 +132,94 @@ fn what_goes_wrong_with_one_touches_no_other() {
         for (wrong, status) in [
             (json!({"session": own}), 400),
             (json!([]), 400),
-            (json!([{"session": own, "tool": "dance"}]), 400),
             (json!(vec![json!({"tool": "list"}); 1001]), 400),
         ] {
             server.http().json(&wrong).post("/v1/batch").await.problem(status);
         }
+    });
+}
+
+#[test]
+fn an_item_that_makes_no_sense_is_refused_alone() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let session = server.session().await;
+        let id = &session.id;
+        let fine =
+            json!({"id": "fine", "session": id, "tool": "exec", "args": {"command": "echo fine >> log"}});
+        let items = json!([
+            fine,
+            {"id": "tool", "session": id, "tool": "dance"},
+            {"id": "type", "session": 7, "tool": "list"},
+            {"id": "field", "session": id, "tool": "list", "colour": "red"},
+            {"id": "args", "session": id, "tool": "list", "args": []},
+            {"id": "time", "session": id, "tool": "list", "timeout_ms": 0},
+            {"id": "none", "session": id},
+            {"id": 8, "session": id, "tool": "list"},
+            "text", null, ["x", id, null, "list"],
+            fine,
+        ]);
+        let results = batch(&server, items.clone()).await;
+        let seen = |results: &[Value]| -> Vec<(Option<String>, u64)> {
+            let one = |result: &Value| {
+                let problem = &result["problem"];
+                assert!(result["ok"] == true || problem["code"] == "invalid_argument", "{result}");
+                (result["id"].as_str().map(str::to_owned), result["status"].as_u64().expect("a status"))
+            };
+            results.iter().map(one).collect()
+        };
+        let some = |id: &str, status| (Some(id.to_owned()), status);
+        let mut expected = vec![some("fine", 200)];
+        expected.extend(["tool", "type", "field", "args", "time", "none"].map(|id| some(id, 400)));
+        expected.extend([(None, 400), (None, 400), (None, 400), (None, 400), some("fine", 200)]);
+        assert_eq!(seen(&results), expected, "{results:?}");
+        assert!(results.iter().zip(0..).all(|(result, index)| result["index"] == index), "{results:?}");
+        assert!(results[1]["problem"]["detail"].to_string().contains("dance"), "{results:?}");
+        assert_eq!(session.says("cat log").await, "fine\nfine\n");
+
+        let streamed =
+            server.http().header("Accept", "application/x-ndjson").json(&items).post("/v1/batch").await;
+        let mut lines: Vec<Value> =
+            streamed.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        lines.sort_by_key(|line| line["index"].as_u64());
+        assert_eq!(seen(&lines), expected, "{lines:?}");
+        for wrong in [json!({}), json!("x"), json!([]), json!(vec![json!(null); 1001])] {
+            server.http().json(&wrong).post("/v1/batch").await.problem(400);
+        }
+    });
+}
+
+#[test]
+fn no_more_than_sixty_four_run_at_once() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let session = server.session().await;
+        session.says("mkdir on").await;
+        let command = "touch on/$$; ls on | wc -l >> counts; until [ -e go ]; do sleep 0.5; done; rm on/$$";
+        let item = json!({"session": session.id, "tool": "exec", "args": {"command": command}});
+        let items = json!(vec![item; 70]);
+        let asked = tokio::spawn({
+            let http = server.http().json(&items);
+            async move { http.post("/v1/batch").await }
+        });
+        let on = async || session.says("ls on | wc -l").await.trim().to_owned();
+        eventually(async || match on().await {
+            count if count == "64" => Ok(()),
+            count => Err(format!("{count} run")),
+        })
+        .await;
+        for _ in 0..20 {
+            assert_eq!(on().await, "64");
+        }
+        session.says("touch go").await;
+        let answer = asked.await.expect("an answer").expect(200);
+        let results = answer["results"].as_array().expect("results");
+        assert!(results.len() == 70 && results.iter().all(|result| result["ok"] == true), "{answer}");
+        let counts = session.says("cat counts").await;
+        let most = counts.lines().filter_map(|line| line.trim().parse::<u32>().ok()).max();
+        assert!(most.is_some_and(|most| most <= 64), "{counts}");
     });
 }
 

@@ -25,30 +25,24 @@ const LONGEST_TIMEOUT_MS: u64 = 24 * 3600 * 1000;
 /// A status and the value that goes with it.
 type Done = (u16, Value);
 
-pub(crate) fn check(items: &[BatchItem], most: usize) -> Result<(), Problem> {
+pub(crate) fn check(items: &[Value], most: usize) -> Result<(), Problem> {
     if items.is_empty() || items.len() > most {
         return Err(Problem::invalid(
             format!("a batch of {} items is none of 1 to {most}", items.len()),
             "send several batches",
         ));
     }
-    let wrong =
-        |item: &BatchItem| item.timeout_ms.filter(|timeout| !(1..=LONGEST_TIMEOUT_MS).contains(timeout));
-    if let Some((index, timeout)) =
-        items.iter().enumerate().find_map(|(index, item)| Some((index, wrong(item)?)))
-    {
-        return Err(Problem::invalid(
-            format!("timeout_ms {timeout} of item {index} is outside 1 to {LONGEST_TIMEOUT_MS}"),
-            "",
-        ));
-    }
     Ok(())
 }
 
-/// Does one item. What goes wrong with it is its own.
-pub(crate) async fn perform(engine: Engine, caller: Caller, index: u32, item: BatchItem) -> BatchResult {
-    let id = item.id.clone();
-    match one(&engine, &caller, item).await {
+/// Does one item. What is wrong with it, or goes wrong, is its own.
+pub(crate) async fn perform(engine: Engine, caller: Caller, index: u32, item: Value) -> BatchResult {
+    let id = item.get("id").and_then(Value::as_str).map(str::to_owned);
+    let done = match item_of(item) {
+        Ok(item) => one(&engine, &caller, item).await,
+        Err(problem) => Err(problem),
+    };
+    match done {
         Ok((status, result)) => {
             BatchResult { index, id, ok: true, status, result: Some(result), problem: None }
         }
@@ -57,6 +51,24 @@ pub(crate) async fn perform(engine: Engine, caller: Caller, index: u32, item: Ba
             BatchResult { index, id, ok: false, status, result: None, problem: Some(problem) }
         }
     }
+}
+
+fn item_of(item: Value) -> Result<BatchItem, Problem> {
+    let unfit = |why: &str| {
+        Problem::invalid(
+            format!("the item is not what a batch takes: {why}"),
+            "GET /v1/openapi.json describes BatchItem",
+        )
+    };
+    // A list would be read as an object's values in their order, which nobody means.
+    if !item.is_object() {
+        return Err(unfit("it is no object"));
+    }
+    let item: BatchItem = serde_json::from_value(item).map_err(|error| unfit(&error.to_string()))?;
+    if let Some(timeout) = item.timeout_ms.filter(|timeout| !(1..=LONGEST_TIMEOUT_MS).contains(timeout)) {
+        return Err(unfit(&format!("timeout_ms {timeout} is outside 1 to {LONGEST_TIMEOUT_MS}")));
+    }
+    Ok(item)
 }
 
 async fn one(engine: &Engine, caller: &Caller, mut item: BatchItem) -> Result<Done, Problem> {

@@ -10,6 +10,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use workroom_engine::Engine;
@@ -24,8 +25,8 @@ const AT_ONCE: usize = 64;
 
 /// Do many things at once
 ///
-/// Each in a session, or in the slot that a trajectory has; up to 1000, 64 of them at a time. What goes wrong with one is
-/// told in its place and touches no other. With `Accept: application/x-ndjson` each result is a line (BatchResult) as soon
+/// Each in a session, or in the slot that a trajectory has; up to 1000, 64 of them at a time. What is wrong with one, or
+/// goes wrong, is told in its place and touches no other. With `Accept: application/x-ndjson` each result is a line (BatchResult) as soon
 /// as it is there, in any order.
 #[utoipa::path(
     post,
@@ -44,7 +45,7 @@ const AT_ONCE: usize = 64;
 pub(crate) async fn batch(mut call: Call) -> Answer {
     call.no_query()?;
     let limit = call.app.config.body.json;
-    let (items, body) = call.json_list::<BatchItem>(limit).await?;
+    let (items, body) = call.json_list::<Value>(limit).await?;
     check(&items, MOST_ITEMS)?;
     if accepts(call.headers(), NDJSON) {
         if crate::idempotency::key_of(call.headers())?.is_some() {
@@ -85,7 +86,7 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
 fn start(
     engine: &Engine,
     caller: &Caller,
-    items: &mut impl Iterator<Item = (u32, BatchItem)>,
+    items: &mut impl Iterator<Item = (u32, Value)>,
     under_way: &mut JoinSet<BatchResult>,
 ) {
     while under_way.len() < AT_ONCE
@@ -106,7 +107,7 @@ fn lost(index: u32) -> BatchResult {
 }
 
 /// A caller that goes away ends nothing: what it asked for is done all the same.
-fn streamed(engine: Engine, caller: Caller, items: Vec<BatchItem>) -> Response {
+fn streamed(engine: Engine, caller: Caller, items: Vec<Value>) -> Response {
     let (lines, receiver) = mpsc::channel(AT_ONCE);
     tokio::spawn(async move {
         let mut under_way = JoinSet::new();
