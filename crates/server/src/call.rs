@@ -92,7 +92,17 @@ impl Call {
 
     /// For routes whose query means nothing: a misspelt wish is not passed over in silence.
     pub(crate) fn no_query(&self) -> Result<(), Problem> {
-        self.query::<NoQuery>().map(|_| ())
+        self.query::<Nothing>().map(|_| ())
+    }
+
+    /// The same for routes whose body means nothing: none, or an object with nothing in it.
+    pub(crate) async fn no_body(&mut self) -> Result<(), Problem> {
+        let limit = self.app.config.body.json;
+        let bytes = self.body(limit).await?;
+        if bytes.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        parse::<Nothing>(&bytes).map(|_| ())
     }
 
     pub(crate) async fn body(&mut self, limit: u64) -> Result<Bytes, Problem> {
@@ -159,7 +169,7 @@ pub(crate) fn path_text(bytes: &[u8]) -> String {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NoQuery {}
+struct Nothing {}
 
 /// How long a caller is ready to wait for a place.
 #[derive(Default, Deserialize)]
@@ -216,6 +226,22 @@ pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
         let value = value.to_str().unwrap_or_default();
         value.split(',').any(|one| essence(one).eq_ignore_ascii_case(media_type))
     })
+}
+
+/// Whether the request takes an answer of this type: by its name, by a pattern, or because it says nothing of types.
+pub(crate) fn allows(headers: &HeaderMap, media_type: &str) -> bool {
+    let kind = media_type.split('/').next().unwrap_or_default();
+    let covers = |one: &str| {
+        let range = essence(one).to_ascii_lowercase();
+        let is_refused = one.split(';').skip(1).any(|parameter| {
+            let weight =
+                parameter.trim().strip_prefix("q=").and_then(|weight| weight.trim().parse::<f32>().ok());
+            weight == Some(0.0)
+        });
+        !is_refused && (range == media_type || range == "*/*" || range == format!("{kind}/*"))
+    };
+    let mut given = headers.get_all(ACCEPT).iter().peekable();
+    given.peek().is_none() || given.any(|value| value.to_str().unwrap_or_default().split(',').any(covers))
 }
 
 /// A media type without its parameters.
@@ -340,7 +366,7 @@ mod tests {
             assert_eq!(problem.status, 400, "{wrong}");
             assert!(!problem.detail.contains("Failed to"), "{problem}");
         }
-        assert!(query::<NoQuery>(&Uri::from_static("/?a=b")).is_err());
+        assert!(query::<Nothing>(&Uri::from_static("/?a=b")).is_err());
     }
 
     #[test]
@@ -396,5 +422,26 @@ mod tests {
         assert!(accept("text/html, text/event-stream;q=0.9", "text/event-stream"));
         assert!(!accept("*/*", "text/event-stream"));
         assert!(!accepts(&HeaderMap::new(), "application/json"));
+    }
+
+    #[test]
+    fn what_is_allowed_is_all_that_is_not_excluded() {
+        let allow = |value| {
+            allows(&HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(value))]), "text/event-stream")
+        };
+        for takes in [
+            "*/*",
+            "text/*",
+            "text/html, text/event-stream",
+            "application/json, */*;q=0.1",
+            "Text/Event-Stream",
+        ] {
+            assert!(allow(takes), "{takes}");
+        }
+        for refuses in ["application/json", "text/html", "image/*", "*/*;q=0", "text/event-stream; q=0.0", ""]
+        {
+            assert!(!allow(refuses), "{refuses}");
+        }
+        assert!(allows(&HeaderMap::new(), "text/event-stream"));
     }
 }

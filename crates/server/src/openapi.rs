@@ -277,7 +277,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
             "The same Idempotency-Key came with another request, or a required layer cannot be had here",
         ));
     }
-    if takes_body {
+    // A body that is to say nothing is read all the same.
+    if takes_body || method == "post" {
         also.push(("413", "The body is too large"));
     }
     if takes_json {

@@ -84,13 +84,15 @@ pub struct SlotOf {
 /// A file to write, as JSON has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct WriteText {
     pub path: String,
     pub content: String,
     /// How `content` is written.
+    #[serde(default)]
     pub encoding: Encoding,
     /// Add to the end of what is there.
+    #[serde(default)]
     pub append: bool,
     /// Permissions in octal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,9 +101,12 @@ pub struct WriteText {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub if_match: Option<String>,
     /// Only where there is none.
+    #[serde(default)]
     pub if_none: bool,
+    #[serde(default)]
     pub sync: bool,
     /// The path is of the whole room, not of the workspace.
+    #[serde(default)]
     pub root: bool,
 }
 

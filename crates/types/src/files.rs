@@ -119,25 +119,28 @@ pub struct FileContent {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct MakeDirectory {
     pub path: String,
     /// Also those above it that are not there; so unless told otherwise.
     pub parents: Option<bool>,
     /// In octal; `0755` unless told.
     pub mode: Option<String>,
+    #[serde(default)]
     pub root: bool,
 }
 
 /// Moves or copies. A directory is copied with all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct Transfer {
     pub from: String,
     pub to: String,
     /// Replace a file that is there. A directory never is.
+    #[serde(default)]
     pub overwrite: bool,
+    #[serde(default)]
     pub root: bool,
 }
 
@@ -151,15 +154,18 @@ pub struct Deleted {
 /// Replaces one piece of text by another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct EditFile {
     pub path: String,
     /// Must be there exactly once, unless `all`.
     pub old: String,
+    #[serde(default)]
     pub new: String,
+    #[serde(default)]
     pub all: bool,
     /// Only if the file still has this etag.
     pub if_match: Option<String>,
+    #[serde(default)]
     pub root: bool,
 }
 
@@ -175,26 +181,34 @@ pub struct Edited {
 /// What to look for in files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct SearchFiles {
     /// A regular expression, or with `literal` the text itself.
     pub pattern: String,
+    #[serde(default)]
     pub literal: bool,
+    #[serde(default)]
     pub ignore_case: bool,
     /// A file or a directory; the workspace unless told.
+    #[serde(default)]
     pub path: String,
     /// Only files that one of these matches; one that begins with `!` leaves out what it matches.
+    #[serde(default)]
     pub globs: Vec<String>,
     /// Leave out what `.gitignore` and `.ignore` files name.
+    #[serde(default)]
     pub respect_ignore_files: bool,
     /// Also names that begin with a dot; not unless told.
+    #[serde(default)]
     pub hidden: bool,
     /// Lines shown before and after each match; 0 to 20.
+    #[serde(default)]
     pub context: u32,
     /// 1 to 10,000; 1,000 unless told.
     pub max_matches: Option<u32>,
     /// In one file.
     pub max_per_file: Option<u32>,
+    #[serde(default)]
     pub root: bool,
 }
 
@@ -227,15 +241,18 @@ pub struct SearchResult {
 /// A unified diff of one or more files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct ApplyPatch {
     pub patch: String,
     /// Where the patch's paths begin; the workspace unless told.
+    #[serde(default)]
     pub path: String,
     /// Leading parts of the patch's paths to leave out; `a/` and `b/` are left out by themselves unless told.
     pub strip: Option<u32>,
     /// Say what would happen, and change nothing.
+    #[serde(default)]
     pub dry_run: bool,
+    #[serde(default)]
     pub root: bool,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a pool is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct PoolSpec {
     /// What the rooms' file system starts from; `host` unless told.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -70,7 +70,7 @@ pub enum CastFormat {
 /// A place of interest in a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct AddMarker {
     /// Up to 1000 bytes.
     pub label: String,

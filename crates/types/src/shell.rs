@@ -101,7 +101,7 @@ pub struct ShellList {
 /// A command for a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct RunInShell {
     /// As it would be typed: any number of lines.
     pub command: String,
@@ -115,7 +115,7 @@ pub struct RunInShell {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Encoding>,
     /// Further values that must not be seen in the output of the shell from now on, each of at least four bytes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact_values: Vec<String>,
 }
 

@@ -159,17 +159,20 @@ pub enum MergeSide {
 /// Takes over what a relative has changed since the two parted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct MergeSession {
     /// The other session.
     pub from: String,
     /// Say what would happen, and change nothing.
+    #[serde(default)]
     pub dry_run: bool,
     /// What to do with a conflict at these paths.
+    #[serde(default)]
     pub choices: std::collections::BTreeMap<String, MergeSide>,
     /// What to do with every other conflict; without, one conflict refuses the merge.
     pub prefer: Option<MergeSide>,
     /// End the processes of this session if any run; else that refuses the merge.
+    #[serde(default)]
     pub restart: bool,
 }
 

@@ -1,7 +1,7 @@
 //! `/v1/events` and `/v1/sessions/{id}/events`: journals, as history and as they grow.
 
 use crate::app::Stopping;
-use crate::call::{Call, accepts};
+use crate::call::{Call, accepts, allows};
 use crate::idempotency::once;
 use crate::openapi::{EventParams, SessionPath};
 use crate::reply::{Answer, JSON, Reply};
@@ -11,7 +11,7 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use workroom_types::{AppendEvent, JournalEntry, JournalPage, Problem};
+use workroom_types::{AppendEvent, JournalEntry, JournalPage, Problem, ProblemCode};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const MOST_ENTRIES: u32 = 1000;
@@ -35,10 +35,13 @@ struct EventsQuery {
     tag = "journal",
     operation_id = "session_events",
     params(SessionPath, EventParams),
-    responses((status = 200, description = "Entries, oldest first", content(
-        (JournalPage = "application/json"),
-        (String = "text/event-stream"),
-    ))),
+    responses(
+        (status = 200, description = "Entries, oldest first", content(
+            (JournalPage = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 406, description = "The client takes neither"),
+    ),
 )]
 pub(crate) async fn of_session(call: Call) -> Answer {
     let id = call.id().to_owned();
@@ -54,10 +57,13 @@ pub(crate) async fn of_session(call: Call) -> Answer {
     tag = "journal",
     operation_id = "all_events",
     params(EventParams),
-    responses((status = 200, description = "Entries, oldest first", content(
-        (JournalPage = "application/json"),
-        (String = "text/event-stream"),
-    ))),
+    responses(
+        (status = 200, description = "Entries, oldest first", content(
+            (JournalPage = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 406, description = "The client takes neither"),
+    ),
 )]
 pub(crate) async fn of_all(call: Call) -> Answer {
     read(call, None).await
@@ -74,7 +80,16 @@ async fn read(call: Call, session: Option<&str>) -> Answer {
         )
         .into());
     }
-    if accepts(call.headers(), JSON) && !accepts(call.headers(), EVENT_STREAM) {
+    let streams = allows(call.headers(), EVENT_STREAM);
+    if !streams && !allows(call.headers(), JSON) {
+        return Err(Problem::new(
+            ProblemCode::NotAcceptable,
+            "a journal is an event stream or JSON, and the request accepts neither",
+            "send `Accept: text/event-stream` or `Accept: application/json`",
+        )
+        .into());
+    }
+    if !streams || accepts(call.headers(), JSON) && !accepts(call.headers(), EVENT_STREAM) {
         let page = call.engine().history(&call.caller, session, after, limit).await?;
         return Ok(Reply::ok(&page)?.into_response());
     }

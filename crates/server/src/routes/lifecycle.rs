@@ -8,7 +8,8 @@ use std::time::Duration;
 use workroom_engine::Verb;
 use workroom_types::Session;
 
-async fn act(call: Call, verb: Verb, wait: Option<Duration>) -> Answer {
+async fn act(mut call: Call, verb: Verb, wait: Option<Duration>) -> Answer {
+    call.no_body().await?;
     let id = call.id().to_owned();
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move { Reply::ok(&engine.act(caller, &id, verb, wait).await?) })

@@ -114,8 +114,9 @@ pub(crate) async fn reset(mut call: Call) -> Answer {
         (status = 410, description = "The room ended meanwhile"),
     ),
 )]
-pub(crate) async fn baseline(call: Call) -> Answer {
+pub(crate) async fn baseline(mut call: Call) -> Answer {
     call.no_query()?;
+    call.no_body().await?;
     let id = call.id().to_owned();
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move { Reply::ok(&engine.set_baseline(caller, &id).await?) })
@@ -245,8 +246,9 @@ pub(crate) struct GarbageQuery {
     params(GarbageQuery),
     responses((status = 200, description = "What went, or would go", body = Garbage)),
 )]
-pub(crate) async fn collect_garbage(call: Call) -> Answer {
+pub(crate) async fn collect_garbage(mut call: Call) -> Answer {
     let query = call.query::<GarbageQuery>()?;
+    call.no_body().await?;
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move { Reply::ok(&engine.collect_garbage(caller, query.dry_run).await?) })
     })

@@ -99,8 +99,9 @@ pub(crate) async fn unpublish(call: Call) -> Answer {
     params(SessionPath, PortPath),
     responses((status = 201, description = "A link", body = PreviewLink)),
 )]
-pub(crate) async fn ticket(call: Call) -> Answer {
+pub(crate) async fn ticket(mut call: Call) -> Answer {
     call.no_query()?;
+    call.no_body().await?;
     let port = port_of(&call)?;
     let id = call.id().to_owned();
     let preview = preview_url(&call, port);

@@ -131,8 +131,9 @@ pub(crate) async fn remove(call: Call) -> Answer {
     operation_id = "rotate_master_key",
     responses((status = 200, description = "Everything is sealed under the new key", body = Rotated)),
 )]
-pub(crate) async fn rotate(call: Call) -> Answer {
+pub(crate) async fn rotate(mut call: Call) -> Answer {
     call.no_query()?;
+    call.no_body().await?;
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move { Reply::json(StatusCode::OK, &engine.rotate_master_key(caller).await?) })
     })

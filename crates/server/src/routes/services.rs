@@ -175,8 +175,9 @@ pub(crate) async fn delete(call: Call) -> Answer {
         (status = 410, description = "The room ended meanwhile"),
     ),
 )]
-pub(crate) async fn start(call: Call) -> Answer {
+pub(crate) async fn start(mut call: Call) -> Answer {
     let params = call.query::<ReadyParams>()?;
+    call.no_body().await?;
     let (id, name) = (call.id().to_owned(), call.param("name").to_owned());
     let stopping = call.app.stopping.clone();
     once(call, &[], move |engine, caller, _| {
@@ -203,8 +204,9 @@ pub(crate) async fn start(call: Call) -> Answer {
         (status = 410, description = "The room ended meanwhile"),
     ),
 )]
-pub(crate) async fn stop(call: Call) -> Answer {
+pub(crate) async fn stop(mut call: Call) -> Answer {
     let params = call.query::<StopParams>()?;
+    call.no_body().await?;
     let (id, name) = (call.id().to_owned(), call.param("name").to_owned());
     once(call, &[], move |engine, caller, _| {
         Box::pin(async move {
@@ -227,8 +229,9 @@ pub(crate) async fn stop(call: Call) -> Answer {
         (status = 410, description = "The room ended meanwhile"),
     ),
 )]
-pub(crate) async fn restart(call: Call) -> Answer {
+pub(crate) async fn restart(mut call: Call) -> Answer {
     let params = call.query::<ReadyParams>()?;
+    call.no_body().await?;
     let (id, name) = (call.id().to_owned(), call.param("name").to_owned());
     let stopping = call.app.stopping.clone();
     once(call, &[], move |engine, caller, permit| {

@@ -1,7 +1,7 @@
 //! `/v1/sessions/{id}/watch`: what happens to files, as it happens.
 
 use crate::app::Stopping;
-use crate::call::{Call, accepts};
+use crate::call::{Call, accepts, allows};
 use crate::openapi::{SessionPath, WatchParams};
 use crate::reply::{Answer, JSON};
 use crate::sse::{self, EVENT_STREAM, event, heartbeat, heartbeat_comment};
@@ -43,10 +43,11 @@ struct WatchQuery {
 )]
 pub(crate) async fn watch(call: Call) -> Answer {
     let WatchQuery { path, recursive, root } = call.query()?;
-    if accepts(call.headers(), JSON) && !accepts(call.headers(), EVENT_STREAM) {
+    let only_json = accepts(call.headers(), JSON) && !accepts(call.headers(), EVENT_STREAM);
+    if only_json || !allows(call.headers(), EVENT_STREAM) {
         return Err(Problem::new(
             ProblemCode::NotAcceptable,
-            "a watch is an event stream, and the request accepts JSON alone",
+            "a watch is an event stream, and the request accepts none",
             "send `Accept: text/event-stream`",
         )
         .into());
