@@ -1,4 +1,4 @@
-//! Which session is meant: its id, the beginning of its id or of the id's last part, or its name.
+//! Which session is meant: its id, its name, or the beginning of its id or of the id's last part.
 
 use crate::remote::Failure;
 use workroom_client::Client;
@@ -13,19 +13,14 @@ pub(crate) async fn session(client: &Client, text: &str) -> Result<String, Failu
     if is_id(text) {
         return Ok(text.to_owned());
     }
-    let mut matching = Vec::new();
+    let mut found = Found::default();
     let mut filter = ListSessions { limit: Some(1000), ..ListSessions::default() };
     loop {
         let page = client.list(&filter).await?;
-        matching.extend(
-            page.sessions
-                .into_iter()
-                .filter(|known| means(text, &known.id, &known.name))
-                .map(|known| known.id),
-        );
+        page.sessions.into_iter().for_each(|known| found.look(text, known.id, &known.name));
         filter.cursor = page.next;
         if filter.cursor.is_none() {
-            return the_only(text, matching);
+            return the_only(text, found.meant());
         }
     }
 }
@@ -43,12 +38,30 @@ fn is_id(text: &str) -> bool {
         && parts.next().is_none()
 }
 
-fn means(text: &str, id: &str, name: &str) -> bool {
-    if text.is_empty() {
-        return false;
+/// Sessions that a text can mean.
+#[derive(Default)]
+struct Found {
+    by_name: Vec<String>,
+    by_beginning: Vec<String>,
+}
+
+impl Found {
+    fn look(&mut self, text: &str, id: String, name: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let last = id.rsplit('-').next().unwrap_or_default();
+        if name == text {
+            self.by_name.push(id);
+        } else if id.starts_with(text) || last.starts_with(text) {
+            self.by_beginning.push(id);
+        }
     }
-    let last = id.rsplit('-').next().unwrap_or_default();
-    id.starts_with(text) || last.starts_with(text) || name == text
+
+    /// A name that somebody gave is not taken away by ids that happen to begin so.
+    fn meant(self) -> Vec<String> {
+        if self.by_name.is_empty() { self.by_beginning } else { self.by_name }
+    }
 }
 
 fn the_only(text: &str, mut matching: Vec<String>) -> Result<String, Failure> {
@@ -87,12 +100,21 @@ mod tests {
     #[test]
     fn what_a_few_letters_can_mean() {
         let id = "20260131-120000-0a1b2c3d";
+        let meant = |text: &str, sessions: &[(&str, &str)]| {
+            let mut found = Found::default();
+            sessions.iter().for_each(|(id, name)| found.look(text, (*id).to_owned(), name));
+            found.meant()
+        };
         for text in ["2026", id, "0a1b", "build"] {
-            assert!(means(text, id, "build"), "{text}");
+            assert_eq!(meant(text, &[(id, "build")]), [id], "{text}");
         }
         for text in ["", "120000", "a1b", "buil"] {
-            assert!(!means(text, id, "build"), "{text}");
+            assert!(meant(text, &[(id, "build")]).is_empty(), "{text}");
         }
+        let named = ("20260131-120000-ffffffff", "0a1b");
+        assert_eq!(meant("0a1b", &[(id, "build"), named]), [named.0], "a name goes before a beginning");
+        assert_eq!(meant("0a1b", &[(id, "0a1b"), named]), [id, named.0], "two of a name are two");
+        assert_eq!(meant("2026", &[(id, "build"), named]), [id, named.0]);
     }
 
     #[test]
