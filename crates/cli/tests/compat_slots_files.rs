@@ -231,6 +231,26 @@ fn archives_hold_files_by_their_names_in_the_workspace() {
 }
 
 #[test]
+fn a_name_that_is_no_text_is_archived_by_its_bytes() {
+    for_each_user(async |user| {
+        let slots = Slots::of(user, 1);
+        slots
+            .says("mkdir \"$(printf 'd\\377')\"; printf odd > \"$(printf 'd\\377/f\\376')\"; ln -s gone dangling; mkdir e; ln -s e inside; mkfifo fifo")
+            .await;
+        let archived = slots.post("/artifacts/archive", json!({ "slot_id": "slot_0" })).await.expect(200);
+        assert_eq!((&archived["entry_count"], &archived["skipped"]), (&json!(1), &json!(3)), "{archived}");
+        let packed = STANDARD.decode(archived["content"].as_str().expect("content")).expect("base64");
+        let mut archive = tar::Archive::new(GzDecoder::new(packed.as_slice()));
+        let mut entries = archive.entries().expect("a tar");
+        let mut member = entries.next().expect("one").expect("a member");
+        assert_eq!(&*member.path_bytes(), b"d\xff/f\xfe");
+        let mut content = String::new();
+        member.read_to_string(&mut content).expect("content");
+        assert_eq!(content, "odd");
+    });
+}
+
+#[test]
 fn no_link_leads_out_of_the_workspace() {
     for_each_user(async |user| {
         let slots = Slots::of(user, 1);

@@ -2,7 +2,7 @@
 
 use super::artifacts::{LARGEST, Listing, MOST_ENTRIES, refusal};
 use super::envelope::{Refusal, ok};
-use super::files::{Obstacle, open, shown};
+use super::files::{Obstacle, open, open_found};
 use super::handlers::{Fields, text};
 use super::pool::Turn;
 use super::python::{self, clamped, truthy};
@@ -13,10 +13,12 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
 use tokio::sync::mpsc;
-use workroom_types::{FileInfo, FileKind};
+use workroom_types::{FileInfo, FileKind, unescape};
 
 /// Files that are open and wait to be packed.
 const WAITING: usize = 8;
@@ -58,7 +60,7 @@ fn check_format(given: Option<&Value>) -> Result<(), Refusal> {
 
 /// A file that goes into the archive, by its name in the workspace.
 struct Member {
-    name: String,
+    name: OsString,
     file: File,
     info: FileInfo,
 }
@@ -69,7 +71,7 @@ struct Chosen {
     count: u64,
     /// More files were there than were wanted.
     truncated: bool,
-    /// What is neither a file nor a directory, or leads out of the workspace.
+    /// What is neither a file nor a directory; and links that lead out of the workspace, to a directory, or nowhere.
     skipped: u64,
 }
 
@@ -93,7 +95,7 @@ async fn choose(
             };
             chosen.count = 1;
             // Whether it was taken the packer says.
-            let _ = members.send(Member { name: shown(&info.path), file, info }).await;
+            let _ = members.send(Member { name: name_of(&info.path), file, info }).await;
             return Ok(chosen);
         }
         Err(obstacle) => return Err(refusal(obstacle, path)),
@@ -102,9 +104,9 @@ async fn choose(
         if found.kind == FileKind::Directory {
             continue;
         }
-        let name = shown(&found.path);
+        let name = name_of(&found.path);
         let opened = match found.kind {
-            FileKind::File | FileKind::Symlink => open(turn, &name).await,
+            FileKind::File | FileKind::Symlink => open_found(turn, found.path).await,
             _ => Err(Obstacle::NotAFile),
         };
         match opened {
@@ -123,6 +125,14 @@ async fn choose(
         }
     }
     Ok(chosen)
+}
+
+/// The bytes of a name, which need not be text.
+fn name_of(path: &str) -> OsString {
+    match unescape(path) {
+        Ok(bytes) => OsString::from_vec(bytes),
+        Err(_) => path.into(),
+    }
 }
 
 /// An archive: all of it, or only its size if that is too much.

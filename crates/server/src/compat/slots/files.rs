@@ -53,6 +53,11 @@ impl From<Problem> for Obstacle {
 /// An open file of the workspace, and what it is.
 pub(super) async fn open(turn: &mut Turn<'_>, path: &str) -> Result<(File, FileInfo), Obstacle> {
     let path = in_workspace(path).ok_or(Obstacle::Outside)?;
+    open_found(turn, path).await
+}
+
+/// The same by a path as the engine tells it, whatever the bytes of its names.
+pub(super) async fn open_found(turn: &mut Turn<'_>, path: String) -> Result<(File, FileInfo), Obstacle> {
     let session = turn.session().await.map_err(Obstacle::Other)?;
     Ok(turn.files(&session).open(FilePath { path, root: false }).await?)
 }
