@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options, rounds: usize) -> Result<(), String> {
     facts.insert("rates".into(), rates(&ours, peer.as_ref().ok())?);
     facts.insert("machine".into(), report::machine());
     facts.insert("rounds".into(), rounds.into());
-    report::keep(options, "-slots", &Value::Object(facts))
+    report::keep(options, "-slot-server", &Value::Object(facts))
 }
 
 fn start_peer(scratch: &Path) -> Result<Served, String> {
