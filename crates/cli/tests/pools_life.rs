@@ -149,6 +149,11 @@ fn a_command_is_seen_from_outside() {
         });
         pool.until(|pool| pool.summary.states.executing == 1).await;
         assert_eq!(state().await, SlotState::Executing);
+        let metrics = server.http().get("/metrics").await.text();
+        for (state, count) in [("available", 1), ("acquired", 0), ("executing", 1)] {
+            let line = format!(r#"workroom_pool_slots{{owner="admin",pool="p",state="{state}"}} {count}"#);
+            assert!(metrics.contains(&line), "{line} in {metrics}");
+        }
         held.session.says("touch go").await;
         assert_eq!(within("its end", command).await.expect("it ran"), "went\n");
         pool.until(|pool| pool.summary.states.acquired == 1 && pool.summary.states.executing == 0).await;

@@ -413,8 +413,15 @@ impl Engine {
 
     /// Numbers of every pool, for `/metrics`.
     pub fn pool_numbers(&self) -> Vec<PoolNumbers> {
-        let keepers = self.shared.pools.keepers();
-        keepers.iter().map(|((owner, name), keeper)| keeper.figures.numbers(owner, name)).collect()
+        let executing = view::executing(&self.shared);
+        let numbers = |(pool, keeper): (&(String, String), &KeeperHandle)| {
+            let mut numbers = keeper.figures.numbers(&pool.0, &pool.1);
+            let states = &mut numbers.states;
+            states.executing = executing.get(pool).copied().unwrap_or(0).min(states.acquired);
+            states.acquired -= states.executing;
+            numbers
+        };
+        self.shared.pools.keepers().iter().map(numbers).collect()
     }
 }
 

@@ -35,7 +35,8 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, pools: &[PoolNumbers])
         let states = &pool.states;
         for (state, count) in [
             ("available", states.available),
-            ("acquired", states.acquired + states.executing),
+            ("acquired", states.acquired),
+            ("executing", states.executing),
             ("resetting", states.resetting),
             ("error", states.error),
         ] {

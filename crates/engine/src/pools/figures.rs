@@ -66,7 +66,6 @@ pub struct Spread {
 pub struct PoolNumbers {
     pub owner: String,
     pub pool: String,
-    /// Slots in use are all in `acquired`.
     pub states: SlotCounts,
     pub spares: u32,
     pub waiting: u32,

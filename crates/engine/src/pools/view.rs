@@ -2,8 +2,29 @@
 
 use crate::pools::keeper::Keeper;
 use crate::pools::slots;
+use crate::shared::Shared;
+use std::collections::HashMap;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use workroom_types::{Pool, PoolSummary, Slot, SlotCounts, SlotState};
+
+/// Whether a command runs in a session.
+fn is_at_work(shared: &Shared, session: &str) -> bool {
+    shared.owner_of(session).is_some_and(|it| it.working.load(Relaxed)) || shared.shells.at_work(session)
+}
+
+/// How many slots a command runs in, by the owner and the name of their pool.
+pub(super) fn executing(shared: &Shared) -> HashMap<(String, String), u32> {
+    let leased = shared.pools.leased.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut counts = HashMap::new();
+    for session in leased.iter().filter(|session| is_at_work(shared, session)) {
+        let seen = shared.owner_of(session).map(|handle| handle.session_for_its_owner());
+        if let Some((owner, pool)) = seen.and_then(|seen| Some((seen.owner, seen.pool?))) {
+            *counts.entry((owner, pool)).or_default() += 1;
+        }
+    }
+    counts
+}
 
 impl Keeper {
     /// How many slots are in which state, as far as the pool knows: whether commands run is not looked at.
@@ -15,10 +36,7 @@ impl Keeper {
 
     fn seen(&self, number: u32, slot: &slots::Slot) -> Slot {
         let record = &slot.record;
-        let works = |session: &String| {
-            let of_actor = self.shared.owner_of(session).is_some_and(|it| it.working.load(Relaxed));
-            of_actor || self.shared.shells.at_work(session)
-        };
+        let works = |session: &String| is_at_work(&self.shared, session);
         let state = match slot.state() {
             SlotState::Acquired if record.session.as_ref().is_some_and(works) => SlotState::Executing,
             state => state,
