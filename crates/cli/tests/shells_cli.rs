@@ -42,6 +42,8 @@ fn commands_share_a_shell_and_say_when_it_is_another() {
             (Some(3), Some("hi\n"), Some(3))
         );
         assert_eq!(sh(&["--rm", "other"]).0, Some(0));
+        let (code, _, words) = sh(&["--rm", "other"]);
+        assert!(code == Some(125) && words.contains("no shell"), "{code:?} {words}");
         let (code, _, words) = sh(&["--shell", "other", "--", "true"]);
         assert!(code == Some(125) && words.contains("no shell"), "{code:?} {words}");
         assert_eq!(sh(&[]).0, Some(125), "there is nothing to do");

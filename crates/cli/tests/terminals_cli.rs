@@ -224,5 +224,7 @@ fn scripts_drive_terminals() {
         assert!(terminal(&["close", &session.id, "main"]).good().ends_with("had ended\n"));
         let ended = terminal(&["wait", &session.id, "main", "--text", "never"]);
         assert_eq!(ended.code, 1, "{ended:?}");
+        let none = terminal(&["close", &session.id, "never-was"]);
+        assert_eq!(none.code, 125, "{none:?}");
     });
 }

@@ -404,7 +404,10 @@ mod tests {
         };
         let rows = (0..1200).map(|number| row(&format!("orphan-{number}"), Some("gone"), None));
         store.commit(rows.collect()).await.unwrap();
-        store.commit(vec![row("over", None, Some(10)), row("good", None, Some(i64::MAX))]).await.unwrap();
+        store
+            .commit(vec![row("over", None, Some(10)), row("good", None, Some(4_102_444_800_000))])
+            .await
+            .unwrap();
 
         let access = Access::open(&store, &dir).await.unwrap();
         assert_eq!(access.of_session("gone").len(), 1200);

@@ -163,7 +163,10 @@ pub(crate) async fn fork(mut call: Call) -> Answer {
     tag = "past",
     operation_id = "diff_session",
     params(SessionPath, DiffQuery),
-    responses((status = 200, description = "What differs, by path", body = Diff)),
+    responses(
+        (status = 200, description = "What differs, by path", body = Diff),
+        (status = 409, description = "What it has written is in its room's memory only"),
+    ),
 )]
 pub(crate) async fn diff(call: Call) -> Answer {
     let query = call.query::<DiffQuery>()?;
@@ -204,7 +207,10 @@ pub(crate) async fn merge(mut call: Call) -> Answer {
     tag = "past",
     operation_id = "digest_session",
     params(SessionPath),
-    responses((status = 200, description = "Computed now", body = Digest)),
+    responses(
+        (status = 200, description = "Computed now", body = Digest),
+        (status = 409, description = "What it has written is in its room's memory only"),
+    ),
 )]
 pub(crate) async fn digest(call: Call) -> Answer {
     call.no_query()?;
