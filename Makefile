@@ -3,7 +3,7 @@
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: run build test lint bench soak attack browser postgres btrfs
+.PHONY: run build test lint bench soak attack browser postgres btrfs player
 
 run: ## A command in a room
 	$(CARGO) run --release -- run -- sh -c 'id; ls /; echo hello'
@@ -44,6 +44,10 @@ postgres: ## What the test of the store's SQL on PostgreSQL needs: the programs,
 
 btrfs: ## What the tests of sessions on btrfs need; `make test` does without where there is none, and says so
 	apt-get install -y --no-install-recommends btrfs-progs
+
+player: ## What plays recordings in their tests, and a full-screen program for terminals'; `make test` does without where there is none, and says so
+	$(CARGO) install --locked asciinema
+	apt-get install -y --no-install-recommends htop
 
 attack: ## Every hostile program we have, in rooms on this machine
 	$(CARGO) run --release -- doctor --attack

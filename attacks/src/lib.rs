@@ -77,6 +77,8 @@ pub struct Context {
     pub canary: String,
     /// A text in the neighbour's files, and in the command line of the process `neighbour_pid`.
     pub neighbour_canary: Option<String>,
+    /// Whether the room has a network, by which whoever made it decides what gets through.
+    pub has_network: bool,
     /// A TCP server on the host's 127.0.0.1.
     pub host_tcp_port: Option<u16>,
     /// A UDP server on the host's 127.0.0.1 that answers every datagram.

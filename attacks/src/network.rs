@@ -4,6 +4,7 @@ use crate::sys::{Errno, args, generous_ipv4, raw};
 use crate::{Case, Context, Outcome, case, none_found};
 use std::ffi::CStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(crate) static CASES: &[Case] = &[
         "network",
         "Connects and sends to 169.254.169.254 in every spelling",
         NETNS,
-        |_| metadata(),
+        metadata,
     ),
     case("configure-network", "network", "Brings an interface down and adds an address", &["caps"], |_| {
         configure()
@@ -77,6 +78,8 @@ fn tcp_host(context: &Context) -> Outcome {
 /// What came of reaching for others.
 #[derive(Default)]
 struct Tries {
+    /// Datagrams leave the room, and somebody outside decides.
+    has_network: bool,
     found: Vec<String>,
     refusals: Vec<String>,
 }
@@ -88,18 +91,26 @@ impl Tries {
         self.note(connected.map(|_| format!("connected to {spelling} port {}", target.port())));
     }
 
-    /// By UDP; that a datagram leaves is a breach, whether or not somebody answers it.
+    /// By UDP; that a datagram leaves is a breach, whether or not somebody answers it. In a room with a network an answer is.
     fn send(&mut self, spelling: &str, target: SocketAddr) {
         let local: IpAddr =
             if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let sent = UdpSocket::bind((local, 0)).and_then(|socket| socket.send_to(b"workroom-attack", target));
-        self.note(sent.map(|_| format!("sent to {spelling} port {}", target.port())));
+        let has_network = self.has_network;
+        let sent = UdpSocket::bind((local, 0)).and_then(|socket| {
+            socket.send_to(b"workroom-attack", target)?;
+            if has_network {
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.recv_from(&mut [0u8; 64])?;
+            }
+            Ok(())
+        });
+        self.note(sent.map(|()| format!("sent to {spelling} port {}", target.port())));
     }
 
     fn note(&mut self, result: std::io::Result<String>) {
         match result {
             Ok(what) => self.found.push(what),
-            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
                 self.refusals.push("no answer".to_owned());
             }
             Err(error) => self.refusals.push(Errno::from(error).to_string()),
@@ -131,7 +142,7 @@ fn udp_host(context: &Context) -> Outcome {
     }
 }
 
-fn metadata() -> Outcome {
+fn metadata(context: &Context) -> Outcome {
     const V4: &[&CStr] = &[
         c"169.254.169.254",
         c"2852039166",
@@ -165,7 +176,7 @@ fn metadata() -> Outcome {
             Err(_) => return Outcome::Skipped(format!("{name} is not understood here")),
         }
     }
-    let mut tries = Tries::default();
+    let mut tries = Tries { has_network: context.has_network, ..Tries::default() };
     for (spelling, address) in &targets {
         for port in [53, 80] {
             tries.send(spelling, SocketAddr::new(*address, port));

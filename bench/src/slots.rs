@@ -25,7 +25,7 @@ const ROWS: [(&str, &str); 8] = [
 ];
 
 /// What the last one left: a name, and the command that leaves it. `{files}` is a number.
-const LEFTOVERS: [(&str, &str); 8] = [
+const LEFTOVERS: [(&str, &str); 10] = [
     ("nothing", "true"),
     ("many files", "mkdir d && cd d && seq {files} | xargs touch"),
     ("closed trees", "mkdir -p a/b/c && touch a/b/c/f && chmod -R a-w a && chmod 0 a/b"),
@@ -33,6 +33,11 @@ const LEFTOVERS: [(&str, &str); 8] = [
     ("many processes", "for i in $(seq 200); do (setsid sleep 1000 &) ; done > /dev/null 2>&1; :"),
     ("stopped processes", "for i in $(seq 50); do sleep 1000 & kill -STOP $!; done > /dev/null 2>&1; :"),
     ("busy loops", "for i in 1 2 3 4; do (setsid sh -c 'while :; do :; done' &); done > /dev/null 2>&1; :"),
+    ("a fork bomb", "(setsid sh -c 'bomb() { bomb | bomb & }; bomb' &) > /dev/null 2>&1; sleep 0.3"),
+    (
+        "odd names",
+        "mkdir -- -rf \"$(printf 'new\\nline')\" \"$(printf '\\377')\" && touch -- \"-rf/$(printf '\\033[2J')\"",
+    ),
     ("full memory files", "head -c 64M /dev/zero > /dev/shm/x; head -c 64M /dev/zero > y; :"),
 ];
 

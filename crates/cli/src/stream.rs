@@ -131,10 +131,10 @@ impl Outflow {
         if self.splices {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             match splice(source, None, self.sink, None, 16 * PIECE, flags) {
-                // Terminals and files opened for appending cannot be spliced to.
-                Err(Errno::INVAL) => self.splices = false,
-                // A pipe never fails to be read.
-                other => return other.map_err(Stuck::Sink),
+                moved @ (Ok(_) | Err(Errno::AGAIN | Errno::INTR)) => return moved.map_err(Stuck::Source),
+                // Terminals and files opened for appending cannot be spliced to. What else went wrong, and on which side, shows
+                // when it is read and written.
+                Err(_) => self.splices = false,
             }
         }
         let mut piece = [0u8; PIECE];

@@ -275,8 +275,11 @@ fn the_walls_of_a_room_stand_with_a_network_too() {
         let config = format!("[serve]\nro = [\"{program}:/opt/workroom-probe\"]\n");
         let server = Setup::of(user).config(&config).start();
         let host = Upstream::plain("127.0.0.1").await;
-        let context = json!({"canary": "nobody", "host_tcp_port": host.port()}).to_string();
         for network in [json!({"mode": "off"}), json!({"mode": "open"})] {
+            let has_network = network["mode"] == "open";
+            let context =
+                json!({"canary": "nobody", "host_tcp_port": host.port(), "has_network": has_network})
+                    .to_string();
             let session = session_with(&server, network.clone()).await;
             for case in [
                 "socket-families",

@@ -448,7 +448,7 @@ fn a_room_is_woken_for_a_command_before_that_is_asked_for_and_sleeps_afterwards(
                 })
                 .expect("the room's guest");
             for number in 0..20 {
-                let command = format!("echo {number}; (sleep 0.01; echo late) & exit {number}");
+                let command = format!("echo {number}; (sleep 1; echo late) & exit {number}");
                 let result = session.sh(&command).await;
                 assert_eq!(
                     (result.exit_code, result.stdout.as_str()),

@@ -166,7 +166,7 @@ impl Output {
 
     /// Without memory for it the bytes are lost, and their number is known.
     fn spool_up(&mut self, stream: Stream, data: &[u8]) -> io::Result<()> {
-        self.spill()?;
+        self.spill(stream, data.len())?;
         let Some((spool, taken)) = &mut self.spool else { return Ok(()) };
         if let Some(taken) = taken {
             taken.grow(spool.size_with(stream, data.len() as u64))?;
@@ -174,14 +174,15 @@ impl Output {
         spool.append(stream, data)
     }
 
-    /// Moves what is in memory to a spool.
-    fn spill(&mut self) -> io::Result<()> {
+    /// Moves what is in memory to a spool, if there is space for that and for so much more.
+    fn spill(&mut self, to: Stream, more: usize) -> io::Result<()> {
         if self.spool.is_none() {
             let mut spool = Spool::new(self.rule)?;
-            let mut taken = self.space.take(spool.size_with(Stream::Stdout, 0))?;
+            let mut taken = self.space.take(spool.size_with(to, 0))?;
             for stream in Stream::BOTH {
                 let small = &self.small[stream as usize];
-                taken.grow(spool.size_with(stream, small.len() as u64))?;
+                let more = if stream == to { more } else { 0 };
+                taken.grow(spool.size_with(stream, (small.len() + more) as u64))?;
                 spool.append(stream, small)?;
             }
             self.small = Default::default();
@@ -192,7 +193,7 @@ impl Output {
 
     /// The spool and its counter, for a host that wants to read along.
     pub(crate) fn share(&mut self) -> io::Result<(BorrowedFd<'_>, BorrowedFd<'_>)> {
-        self.spill()?;
+        self.spill(Stream::Stdout, 0)?;
         if self.counter.is_none() {
             self.counter = Some(eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         }
