@@ -17,7 +17,7 @@ pub(crate) async fn session(client: &Client, text: &str) -> Result<String, Failu
     let mut filter = ListSessions { limit: Some(1000), ..ListSessions::default() };
     loop {
         let page = client.list(&filter).await?;
-        page.sessions.into_iter().for_each(|known| found.look(text, known.id, &known.name));
+        page.sessions.iter().for_each(|known| found.look(text, &known.id, &known.name, &known.owner));
         filter.cursor = page.next;
         if filter.cursor.is_none() {
             return the_only(text, found.meant());
@@ -38,29 +38,38 @@ fn is_id(text: &str) -> bool {
         && parts.next().is_none()
 }
 
+struct Known {
+    id: String,
+    owner: String,
+}
+
 /// Sessions that a text can mean.
 #[derive(Default)]
 struct Found {
-    by_name: Vec<String>,
-    by_beginning: Vec<String>,
+    by_name: Vec<Known>,
+    by_beginning: Vec<Known>,
 }
 
 impl Found {
-    fn look(&mut self, text: &str, id: String, name: &str) {
+    fn look(&mut self, text: &str, id: &str, name: &str, owner: &str) {
         if text.is_empty() {
             return;
         }
+        let known = || Known { id: id.to_owned(), owner: owner.to_owned() };
         let last = id.rsplit('-').next().unwrap_or_default();
         if name == text {
-            self.by_name.push(id);
+            self.by_name.push(known());
         } else if id.starts_with(text) || last.starts_with(text) {
-            self.by_beginning.push(id);
+            self.by_beginning.push(known());
         }
     }
 
-    /// A name that somebody gave is not taken away by ids that happen to begin so.
+    /// A name is not taken away by ids of the same owner that happen to begin so. Somebody else's name takes nothing away from
+    /// an admin who types the beginning of an id.
     fn meant(self) -> Vec<String> {
-        if self.by_name.is_empty() { self.by_beginning } else { self.by_name }
+        let Found { by_name, mut by_beginning } = self;
+        by_beginning.retain(|known| !by_name.iter().any(|named| named.owner == known.owner));
+        by_name.into_iter().chain(by_beginning).map(|known| known.id).collect()
     }
 }
 
@@ -100,21 +109,24 @@ mod tests {
     #[test]
     fn what_a_few_letters_can_mean() {
         let id = "20260131-120000-0a1b2c3d";
-        let meant = |text: &str, sessions: &[(&str, &str)]| {
+        let meant = |text: &str, sessions: &[(&str, &str, &str)]| {
             let mut found = Found::default();
-            sessions.iter().for_each(|(id, name)| found.look(text, (*id).to_owned(), name));
+            sessions.iter().for_each(|(id, name, owner)| found.look(text, id, name, owner));
             found.meant()
         };
+        let one = (id, "build", "ada");
         for text in ["2026", id, "0a1b", "build"] {
-            assert_eq!(meant(text, &[(id, "build")]), [id], "{text}");
+            assert_eq!(meant(text, &[one]), [id], "{text}");
         }
         for text in ["", "120000", "a1b", "buil"] {
-            assert!(meant(text, &[(id, "build")]).is_empty(), "{text}");
+            assert!(meant(text, &[one]).is_empty(), "{text}");
         }
-        let named = ("20260131-120000-ffffffff", "0a1b");
-        assert_eq!(meant("0a1b", &[(id, "build"), named]), [named.0], "a name goes before a beginning");
-        assert_eq!(meant("0a1b", &[(id, "0a1b"), named]), [id, named.0], "two of a name are two");
-        assert_eq!(meant("2026", &[(id, "build"), named]), [id, named.0]);
+        let named = ("20260131-120000-ffffffff", "0a1b", "ada");
+        assert_eq!(meant("0a1b", &[one, named]), [named.0], "a name goes before a beginning");
+        assert_eq!(meant("0a1b", &[(id, "0a1b", "ada"), named]), [id, named.0], "two of a name are two");
+        assert_eq!(meant("2026", &[one, named]), [id, named.0]);
+        let strangers = (named.0, named.1, "eve");
+        assert_eq!(meant("0a1b", &[one, strangers]), [named.0, id], "not before somebody else's");
     }
 
     #[test]

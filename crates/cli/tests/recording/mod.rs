@@ -112,7 +112,12 @@ pub(crate) fn stock_player(file: &std::path::Path) -> Option<String> {
     if major < 3 {
         return None;
     }
-    let played = Command::new("asciinema").arg("cat").arg(file).output().expect("asciinema");
+    let played = Command::new("asciinema")
+        .args(["convert", "--overwrite", "--output-format", "raw"])
+        .arg(file)
+        .arg("-")
+        .output()
+        .expect("asciinema");
     assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
     Some(String::from_utf8(played.stdout).expect("text"))
 }
