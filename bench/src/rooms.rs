@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use workroom_room::{Room, Spawner};
 use workroom_types::{
-    CommandSpec, Layer, LayerSet, LayerState, Lifetime, Limits, Network, RoomError, RoomSpec, RoomUser,
+    CommandSpec, Layer, LayerSet, LayerState, Lifetime, Limits, RoomError, RoomSpec, RoomUser,
 };
 
 pub(crate) struct Rooms {
@@ -37,25 +37,8 @@ impl Rooms {
 
     fn spec(&self, lifetime: Lifetime) -> RoomSpec {
         self.made.set(self.made.get() + 1);
-        RoomSpec {
-            id: format!("bench-{}-{}", std::process::id(), self.made.get()),
-            user: RoomUser::Agent,
-            limits: Limits::default(),
-            network: Network::None,
-            workspace: None,
-            layer: None,
-            in_memory: false,
-            lowers: Vec::new(),
-            disk: None,
-            mounts: Vec::new(),
-            binds: Vec::new(),
-            writes_to_host: false,
-            secret_files: false,
-            lifetime,
-            require: LayerSet::EMPTY,
-            allow_missing: LayerSet::EMPTY,
-            without: self.without,
-        }
+        let id = format!("bench-{}-{}", std::process::id(), self.made.get());
+        RoomSpec { without: self.without, ..RoomSpec::new(id, RoomUser::Agent, Limits::default(), lifetime) }
     }
 
     /// Asks for a room that lives until it is dropped; it may still be in the making.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use workroom_room::{Fact, Spawner, facts};
-use workroom_types::{Enforced, Layer, LayerState, Lifetime, Limits, Network, RoomError, RoomSpec, RoomUser};
+use workroom_types::{Enforced, Layer, LayerState, Lifetime, Limits, RoomError, RoomSpec, RoomUser};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  workroom doctor --attack")]
@@ -64,25 +64,12 @@ pub(crate) fn run(options: Options) -> ExitCode {
 /// Builds a room with every limit there is, to see what really is in force.
 fn try_room() -> Result<Enforced, RoomError> {
     let spawner = Spawner::start()?;
+    let limits = Limits { cpus_milli: Some(1000), ..Limits::default() };
+    let id = format!("doctor-{}", std::process::id());
     let room = spawner.create(&RoomSpec {
-        id: format!("doctor-{}", std::process::id()),
-        user: RoomUser::Agent,
-        limits: Limits { cpus_milli: Some(1000), ..Limits::default() },
-        network: Network::None,
-        workspace: None,
-        layer: None,
-        in_memory: false,
-        lowers: Vec::new(),
-        disk: None,
-        mounts: Vec::new(),
-        binds: Vec::new(),
-        writes_to_host: false,
-        secret_files: false,
-        lifetime: Lifetime::Connection,
-        require: Default::default(),
         // Here a missing layer is something to show, not to stop at.
         allow_missing: Layer::ALL.into_iter().collect(),
-        without: Default::default(),
+        ..RoomSpec::new(id, RoomUser::Agent, limits, Lifetime::Connection)
     })?;
     let enforced = room.ready()?;
     drop(room);

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use workroom_types::{
-    CommandSpec, ErrorCode, HostMount, Layer, LayerSet, Lifetime, Limits, Network, RoomError, RoomSpec,
-    RoomUser, Workspace, base_environment, parse_bytes, parse_cpus, parse_duration, set_variable,
+    CommandSpec, ErrorCode, HostMount, Layer, LayerSet, Lifetime, Limits, RoomError, RoomSpec, RoomUser,
+    Workspace, base_environment, parse_bytes, parse_cpus, parse_duration, set_variable,
 };
 
 /// The least that a program can start in.
@@ -51,23 +51,12 @@ impl Plan {
         let mounts =
             defaults.ro.iter().chain(&options.ro).map(|text| host_mount(text)).collect::<Result<_, _>>()?;
         let room = RoomSpec {
-            id: room_id()?,
-            user,
-            limits,
-            network: Network::None,
             workspace,
-            layer: None,
-            in_memory: false,
-            lowers: Vec::new(),
-            disk: None,
             mounts,
-            binds: Vec::new(),
-            writes_to_host: false,
-            secret_files: false,
-            lifetime: Lifetime::FirstCommand,
             require: layers("--require", &options.require)?,
             allow_missing: layers("--allow-missing", &options.allow_missing)?,
             without: layers("--without", &options.without)?,
+            ..RoomSpec::new(room_id()?, user, limits, Lifetime::FirstCommand)
         };
         if !options.workdir.starts_with('/') {
             return Err(RoomError::invalid(

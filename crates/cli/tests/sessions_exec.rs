@@ -1,26 +1,14 @@
 //! Commands of a session: what they get, what comes of them, and what becomes of what they leave.
 
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use workroom_testkit::client::ExecOutput;
 use workroom_testkit::types::{ExecRequest, ExecResult, Layer, LayerState};
 use workroom_testkit::{
-    Server, Setup, TestSession, User, as_ordinary_user, as_root, eventually, for_each_user, run, settle,
+    Server, Setup, TestSession, User, as_ordinary_user, as_root, eventually, for_each_user, run,
 };
 
 fn command(fields: Value) -> ExecRequest {
     serde_json::from_value(fields).expect("a command's fields")
-}
-
-/// A file of a session's workspace, as the machine has it.
-fn file(server: &Server<'_>, session: &TestSession, name: &str) -> PathBuf {
-    server.state().join("layers").join(&session.id).join("fs/workspace").join(name)
-}
-
-#[track_caller]
-fn await_file(server: &Server<'_>, session: &TestSession, name: &str) {
-    let path = file(server, session, name);
-    settle(|| if path.exists() { Ok(()) } else { Err(format!("there is no {name}")) });
 }
 
 #[test]
@@ -318,10 +306,10 @@ fn a_client_that_goes_away_kills_nothing() {
             );
             let ask = server.http().header("Accept", accept).json(&json!({"command": script}));
             let connection = ask.open("POST", &session.path("/exec")).await;
-            await_file(&server, &session, &format!("{name}-begun"));
+            server.await_file(&session, &format!("{name}-begun"));
             drop(connection);
             session.says(&format!("touch {name}-go")).await;
-            await_file(&server, &session, &format!("{name}-done"));
+            server.await_file(&session, &format!("{name}-done"));
         }
         let ended = async || {
             let ends = session.journal().await.into_iter().filter(|entry| entry.kind == "exec.finished");
@@ -342,7 +330,7 @@ fn a_command_whose_room_ends_is_told_so() {
         let (client, id) = (server.client(), session.id.clone());
         let request = command(json!({"command": "touch begun; sleep 1000", "timeout_ms": 100_000}));
         let caller = tokio::spawn(async move { client.exec(&id, &request).await });
-        await_file(&server, &session, "begun");
+        server.await_file(&session, "begun");
         session.stop().await;
         let told = caller.await.expect("an answer").expect_err("the room is gone");
         assert_eq!(told.code(), "room_gone", "{told}");
@@ -397,8 +385,8 @@ fn the_configuration_sets_what_a_command_may_have() {
             tokio::spawn(ask.send("POST", &session.path("/exec")))
         };
         let two = [waits("one"), waits("two")];
-        await_file(&server, &session, "one");
-        await_file(&server, &session, "two");
+        server.await_file(&session, "one");
+        server.await_file(&session, "two");
         let third = server.http().json(&json!({"command": "true"})).post(&session.path("/exec")).await;
         assert_eq!(
             (third.problem(429).as_str(), &third.json()["limit"]),

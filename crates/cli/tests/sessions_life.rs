@@ -287,19 +287,9 @@ fn whatever_needs_a_room_brings_one() {
     });
 }
 
-/// Where the room's workspace lies on the machine.
-fn workspace(server: &Server<'_>, session: &TestSession) -> std::path::PathBuf {
-    server.state().join("layers").join(&session.id).join("fs/workspace")
-}
-
-fn await_file(server: &Server<'_>, session: &TestSession, name: &str) {
-    let path = workspace(server, session).join(name);
-    settle(|| if path.exists() { Ok(()) } else { Err(format!("there is no {name}")) });
-}
-
 /// The numbers that a counter has written, which must be all of them up to the last.
 fn counted(server: &Server<'_>, session: &TestSession) -> u64 {
-    let text = fs::read_to_string(workspace(server, session).join("counter")).unwrap_or_default();
+    let text = fs::read_to_string(server.file_of(session, "counter")).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let numbers: Vec<u64> = whole.lines().map(|line| line.parse().expect("a number")).collect();
     assert!(numbers.iter().zip(1..).all(|(number, place)| *number == place), "{numbers:?}");
@@ -319,7 +309,7 @@ fn a_paused_session_stands_still_and_goes_on_exactly() {
             tokio::spawn(
                 async move { client.exec(&id, &serde_json::from_value(slow).expect("a command")).await },
             );
-        await_file(&server, &session, "begun");
+        server.await_file(&session, "begun");
         for _ in 0..4 {
             let before = counted(&server, &session);
             settle(|| if counted(&server, &session) > before { Ok(()) } else { Err("it stands".into()) });
@@ -427,7 +417,7 @@ fn deleting_while_commands_run_ends_them_and_tells_their_callers() {
         let caller = tokio::spawn(async move {
             client.exec(&id, &serde_json::from_value(request).expect("a command")).await
         });
-        await_file(&server, &session, "begun");
+        server.await_file(&session, "begun");
         session.delete().await;
         let told = caller.await.expect("an answer").expect_err("the room is gone");
         assert_eq!(told.code(), "room_gone");

@@ -2,23 +2,12 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use workroom_testkit::client::ExecOutput;
 use workroom_testkit::{
-    Http, Response, Server, Setup, TestSession, User, eventually, for_each_user, run, settle, within,
+    Http, Response, Server, Setup, TestSession, User, eventually, for_each_user, run, within,
 };
 
 const REPLAYED: &str = "idempotency-replayed";
-
-fn file(server: &Server<'_>, session: &TestSession, name: &str) -> PathBuf {
-    server.state().join("layers").join(&session.id).join("fs/workspace").join(name)
-}
-
-#[track_caller]
-fn await_file(server: &Server<'_>, session: &TestSession, name: &str) {
-    let path = file(server, session, name);
-    settle(|| if path.exists() { Ok(()) } else { Err(format!("there is no {name}")) });
-}
 
 /// A request that changes something: method, path, body.
 type Change = (&'static str, String, Option<Value>);
@@ -222,7 +211,7 @@ fn a_command_runs_on_while_its_server_is_killed_and_is_answered_by_the_next() {
             .json(&json!({"command": HALVES}))
             .open("POST", &session.path("/exec"))
             .await;
-        await_file(&server, &session, "begun");
+        server.await_file(&session, "begun");
         server.kill();
         drop((lost, streamed));
         server.restart();
@@ -297,10 +286,10 @@ fn a_command_that_ended_while_no_server_ran_is_answered_too() {
             .json(&json!({"command": script}))
             .open("POST", &session.path("/exec"))
             .await;
-        await_file(&server, &session, "begun");
+        server.await_file(&session, "begun");
         server.kill();
         drop(lost);
-        await_file(&server, &session, "over");
+        server.await_file(&session, "over");
         server.restart();
         let answer = ask(server.http(), "k", &exec).await.expect(200);
         assert_eq!((&answer["exit_code"], &answer["stdout"]), (&json!(5), &json!("over\n")));
@@ -324,7 +313,7 @@ fn a_command_whose_room_did_not_outlive_the_server_is_not_run_twice() {
             .json(&json!({"command": script}))
             .open("POST", &session.path("/exec"))
             .await;
-        await_file(&server, &session, "begun");
+        server.await_file(&session, "begun");
         server.kill();
         drop(lost);
         for process in server.room_processes() {
@@ -413,7 +402,7 @@ fn much_output_under_keys_is_let_go_before_it_is_too_much() {
             unread.push(http.open("POST", &session.path("/exec")).await);
         }
         for number in 0..8 {
-            await_file(&server, &session, &format!("over-{number}"));
+            server.await_file(&session, &format!("over-{number}"));
         }
         eventually(async || {
             let journal = session.journal().await;

@@ -3,12 +3,11 @@
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 use workroom_testkit::client::{Client, ClientError, ExecOutput};
 use workroom_testkit::types::{ExecRequest, ExecResult};
-use workroom_testkit::{Server, TestSession, User, for_each_user, run, settle, within};
+use workroom_testkit::{Server, TestSession, User, for_each_user, run, within};
 
 /// Says something, waits to be let on, and says more.
 const HALVES: &str = "echo run >> /workspace/runs; echo first; touch /workspace/begun; \
@@ -17,16 +16,6 @@ const HALVES: &str = "echo run >> /workspace/runs; echo first; touch /workspace/
 /// The same where an exit would be the shell's own.
 const HALVES_IN_A_SHELL: &str = "echo run >> /workspace/runs; echo first; touch /workspace/begun; \
                                  until [ -e /workspace/go ]; do sleep 0.01; done; echo second; (exit 7)";
-
-fn file(server: &Server<'_>, session: &TestSession, name: &str) -> PathBuf {
-    server.state().join("layers").join(&session.id).join("fs/workspace").join(name)
-}
-
-#[track_caller]
-fn await_file(server: &Server<'_>, session: &TestSession, name: &str) {
-    let path = file(server, session, name);
-    settle(|| if path.exists() { Ok(()) } else { Err(format!("there is no {name}")) });
-}
 
 fn start(server: &Server<'_>, words: &[&str]) -> Child {
     let mut command = server.cli(words);
@@ -59,7 +48,7 @@ fn verbs_that_wait_outlive_their_server() {
             let words: Vec<String> = verb.iter().map(meant).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let mut caller = start(&server, &words);
-            await_file(&server, &session, "begun");
+            server.await_file(&session, "begun");
             let mut out = String::new();
             if verb[0] == "logs" {
                 // It has asked once, and asks again or is about to.

@@ -4,7 +4,7 @@ use crate::http::Http;
 use crate::leaks::{groups_of, left_in, processes, sessions_in};
 use crate::session::TestSession;
 use crate::user::User;
-use crate::wait::{PATIENCE, PAUSE, eventually, within};
+use crate::wait::{PATIENCE, PAUSE, eventually, settle, within};
 use crate::{Process, unique};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -142,6 +142,17 @@ impl<'a> Server<'a> {
 
     pub fn user(&self) -> &'a User {
         self.setup.user
+    }
+
+    /// A file of a session's workspace, as the machine has it.
+    pub fn file_of(&self, session: &TestSession, name: &str) -> PathBuf {
+        self.state.join("layers").join(&session.id).join("fs/workspace").join(name)
+    }
+
+    #[track_caller]
+    pub fn await_file(&self, session: &TestSession, name: &str) {
+        let path = self.file_of(session, name);
+        settle(|| if path.exists() { Ok(()) } else { Err(format!("there is no {name}")) });
     }
 
     pub fn state(&self) -> &Path {

@@ -204,6 +204,31 @@ pub struct RoomSpec {
     pub without: LayerSet,
 }
 
+impl RoomSpec {
+    /// With nothing of the host's but the template, no network, and every layer that is required by default.
+    pub fn new(id: String, user: RoomUser, limits: Limits, lifetime: Lifetime) -> RoomSpec {
+        RoomSpec {
+            id,
+            user,
+            limits,
+            network: Network::None,
+            workspace: None,
+            layer: None,
+            in_memory: false,
+            lowers: Vec::new(),
+            disk: None,
+            mounts: Vec::new(),
+            binds: Vec::new(),
+            writes_to_host: false,
+            secret_files: false,
+            lifetime,
+            require: LayerSet::EMPTY,
+            allow_missing: LayerSet::EMPTY,
+            without: LayerSet::EMPTY,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
     pub rows: u16,

@@ -11,9 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use workroom_proto::FromGuest;
 use workroom_room::Room;
-use workroom_types::{
-    CommandSpec, ExitReport, HostMount, LayerSet, Lifetime, Limits, Network, RoomError, RoomSpec, RoomUser,
-};
+use workroom_types::{CommandSpec, ExitReport, HostMount, Lifetime, Limits, RoomError, RoomSpec, RoomUser};
 
 /// Where a room sees this binary, and programs that would give privilege.
 const PROBE: &str = "/opt/workroom-probe";
@@ -61,25 +59,7 @@ pub(super) fn room_spec(
     mounts.extend(
         programs.map(|source| HostMount { source: source.to_owned(), target: PathBuf::from(PROGRAMS) }),
     );
-    Ok(RoomSpec {
-        id: id.to_owned(),
-        user,
-        limits,
-        network: Network::None,
-        workspace: None,
-        layer: None,
-        in_memory: false,
-        lowers: Vec::new(),
-        disk: None,
-        mounts,
-        binds: Vec::new(),
-        writes_to_host: false,
-        secret_files: false,
-        lifetime: Lifetime::Connection,
-        require: LayerSet::EMPTY,
-        allow_missing: LayerSet::EMPTY,
-        without: LayerSet::EMPTY,
-    })
+    Ok(RoomSpec { mounts, ..RoomSpec::new(id.to_owned(), user, limits, Lifetime::Connection) })
 }
 
 pub(super) fn command(arguments: &[&str], user: RoomUser) -> CommandSpec {

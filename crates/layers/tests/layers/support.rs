@@ -13,8 +13,7 @@ use std::process::{Command, ExitCode};
 use workroom_proto::{Channel, FromWorker, LayerTask, Received};
 use workroom_room::Spawner;
 use workroom_types::{
-    CommandSpec, HostMount, LAYER_ID, LayerSet, Lifetime, Limits, Network, RoomSpec, RoomUser,
-    base_environment,
+    CommandSpec, HostMount, LAYER_ID, LayerSet, Lifetime, Limits, RoomSpec, RoomUser, base_environment,
 };
 
 pub(crate) type Test = (&'static str, fn(&Stage));
@@ -191,24 +190,14 @@ impl Stage {
         layer: &Path,
         script: &str,
     ) -> Result<Said, String> {
+        let id = format!("layers-{}", std::process::id());
+        let limits = Limits { memory: None, pids: None, ..Limits::default() };
         let spec = RoomSpec {
-            id: format!("layers-{}", std::process::id()),
-            user,
-            limits: Limits { memory: None, pids: None, ..Limits::default() },
-            network: Network::None,
-            workspace: None,
             layer: Some(layer.to_owned()),
-            in_memory: false,
             lowers: lowers.iter().map(|lower| (*lower).to_owned()).collect(),
-            disk: None,
             mounts: vec![HostMount { source: self.dir.join("../program"), target: "/media/test".into() }],
-            binds: Vec::new(),
-            writes_to_host: false,
-            secret_files: false,
-            lifetime: Lifetime::Connection,
-            require: LayerSet::EMPTY,
             allow_missing: LayerSet::from_iter(workroom_types::Layer::ALL),
-            without: LayerSet::EMPTY,
+            ..RoomSpec::new(id, user, limits, Lifetime::Connection)
         };
         let command = CommandSpec {
             argv: ["/bin/sh", "-c", script].iter().map(|word| word.as_bytes().to_vec()).collect(),
