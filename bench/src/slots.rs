@@ -29,7 +29,10 @@ const LEFTOVERS: [(&str, &str); 10] = [
     ("nothing", "true"),
     ("many files", "mkdir d && cd d && seq {files} | xargs touch"),
     ("closed trees", "mkdir -p a/b/c && touch a/b/c/f && chmod -R a-w a && chmod 0 a/b"),
-    ("links to directories", "mkdir t && for i in $(seq 500); do ln -s /workspace/t l$i; ln -s / r$i; done"),
+    (
+        "links to directories",
+        "mkdir t l && cd t && seq 1000 | xargs mkdir && cd .. && ln -s /workspace/t/* l && ln -s / l/root",
+    ),
     ("many processes", "for i in $(seq 200); do (setsid sleep 1000 &) ; done > /dev/null 2>&1; :"),
     ("stopped processes", "for i in $(seq 50); do sleep 1000 & kill -STOP $!; done > /dev/null 2>&1; :"),
     ("busy loops", "for i in 1 2 3 4; do (setsid sh -c 'while :; do :; done' &); done > /dev/null 2>&1; :"),

@@ -3,12 +3,14 @@
 mod leftovers;
 
 use leftovers::{Mess, make_mess};
+use rustix::process::{Pid, Signal, getpriority_process, kill_process};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use workroom_testkit::client::Client;
 use workroom_testkit::types::{
     DiskUse, ExecRequest, FilePath, ListFiles, ResetSession, RoomUser, TakeSnapshot,
 };
-use workroom_testkit::{Server, TestSession, User, for_each_user, run};
+use workroom_testkit::{Server, TestSession, User, eventually, for_each_user, processes, run};
 
 /// What the program in the room is told by, in its environment: how wide and how deep.
 const INSIDE: &str = "WORKROOM_TEST_MESS";
@@ -49,6 +51,54 @@ fn leaves_a_mess_inside_a_room() {
     let Ok(told) = std::env::var(INSIDE) else { return };
     let (wide, deep) = told.split_once(' ').expect("two numbers");
     make_mess(&Mess { wide: wide.parse().expect("a number"), deep: deep.parse().expect("a number") });
+}
+
+/// Whoever deletes something large is stopped in the middle of it: what else there is to delete goes all the same, and
+/// what is stopped goes when it may.
+#[test]
+fn something_large_keeps_nothing_else_from_being_deleted() {
+    run(async {
+        let user = User::running_the_tests();
+        let server = Server::of(&user);
+        let trash = server.state().join("trash");
+        let large = trash.join("large");
+        std::fs::create_dir(&large).expect("a directory");
+        for number in 0..100_000 {
+            std::fs::File::create(large.join(number.to_string())).expect("a file");
+        }
+        server.session().await.delete().await;
+        let remover = loop {
+            let all = processes();
+            let is_spawner = |pid: i32| all.iter().any(|it| it.pid == pid && it.parent == server.pid());
+            let begun = || std::fs::read_dir(&large).is_ok_and(|left| left.count() < 100_000);
+            let found = all.iter().find(|it| is_spawner(it.parent) && is_called(it.pid, "spawner"));
+            match found.and_then(|it| Pid::from_raw(it.pid)) {
+                Some(pid) if begun() => break pid,
+                _ => assert!(large.exists(), "nobody was seen deleting it"),
+            }
+        };
+        kill_process(remover, Signal::STOP).expect("stopped");
+        assert!(getpriority_process(Some(remover)).expect("its priority") > 0, "others go first");
+        for _ in 0..6 {
+            server.session().await.delete().await;
+        }
+        let only_large = || match names(&trash) {
+            names if names == ["large"] => Ok(()),
+            names => Err(format!("{names:?}")),
+        };
+        eventually(async || only_large()).await;
+        kill_process(remover, Signal::CONT).expect("goes on");
+        server.expect_no_leaks().await;
+    });
+}
+
+fn is_called(pid: i32, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 async fn delete_by_api_and_with_layers(user: &User, by_api: Mess, with_layers: Mess) {

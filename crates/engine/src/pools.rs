@@ -115,9 +115,17 @@ impl Pools {
 pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
     let mut in_use = HashSet::new();
     for id in shared.store.sessions_with(record::POOL).await.map_err(storage)? {
-        let Some(found) = record::read(shared, &id).await? else { continue };
+        let Some(mut found) = record::read(shared, &id).await? else { continue };
         shared.pools.close(&id);
         in_use.insert(id);
+        let lost = found
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.record.outlive(record::boot()).then_some(slot.number));
+        let lost: Vec<u32> = lost.collect();
+        if !lost.is_empty() {
+            tracing::warn!(pool = found.definition.name, slots = ?lost, "the machine was restarted: slots begin anew");
+        }
         for slot in &found.slots {
             let Some(session) = &slot.record.session else { continue };
             in_use.insert(session.clone());

@@ -5,11 +5,12 @@ use crate::idempotency::REMEMBERED_FOR;
 use crate::room::{Room, layer_of, remove_room_dir};
 use crate::shared::Shared;
 use crate::storage;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use workroom_store::{Change, SessionFilter, SessionRow};
 use workroom_types::{OnExpiry, Problem, SessionState, Timestamp};
 
@@ -262,35 +263,45 @@ async fn rows(shared: &Shared, states: Vec<SessionState>) -> Result<Vec<SessionR
     }
 }
 
-/// Deletes what is in the trash, a few things at a time: one that is large does not keep the others.
+/// Deletes what is in the trash, a few things at a time: one that is large does not keep the others, nor those that come
+/// while it is deleted.
 pub(crate) async fn empty_trash(shared: Arc<Shared>) {
+    let mut waiting = VecDeque::new();
+    let mut under_way = JoinSet::new();
+    // By name, until they are gone: the next look finds them again.
+    let mut known = HashSet::new();
     loop {
-        shared.trash.notified().await;
-        let entries = std::fs::read_dir(shared.state.trash()).into_iter().flatten().flatten();
-        let mut paths = entries.map(|entry| entry.path()).collect::<Vec<_>>().into_iter();
-        let mut failed = false;
-        let mut under_way = tokio::task::JoinSet::new();
-        loop {
-            while under_way.len() < DELETED_AT_ONCE
-                && let Some(path) = paths.next()
-            {
-                let shared = shared.clone();
-                under_way.spawn(async move { shared.spawners.remove(path).await });
-            }
-            match under_way.join_next().await {
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(problem))) => {
-                    tracing::warn!(%problem, "something stays in the trash for now");
-                    failed = true;
-                }
-                Some(Err(_)) => failed = true,
-                None => break,
-            }
+        while under_way.len() < DELETED_AT_ONCE
+            && let Some(path) = waiting.pop_front()
+        {
+            let shared = shared.clone();
+            under_way.spawn(async move { delete(&shared, path).await });
         }
-        if failed {
-            // A spawner that was killed meanwhile is replaced; a disk that fails may work again.
-            tokio::time::sleep(TRASH_AGAIN_AFTER).await;
-            shared.trash.notify_one();
+        tokio::select! {
+            () = shared.trash.notified() => {
+                let entries = std::fs::read_dir(shared.state.trash()).into_iter().flatten().flatten();
+                waiting.extend(entries.map(|entry| entry.path()).filter(|path| known.insert(path.clone())));
+            }
+            Some(done) = under_way.join_next() => match done {
+                Ok((path, is_gone)) => {
+                    known.remove(&path);
+                    if !is_gone {
+                        shared.trash.notify_one();
+                    }
+                }
+                Err(error) => tracing::error!(%error, "something stays in the trash until the next start"),
+            },
         }
     }
+}
+
+/// Whether it is gone now. A failure is told a moment later: a spawner that was killed meanwhile is replaced, a disk that fails
+/// may work again.
+async fn delete(shared: &Shared, path: PathBuf) -> (PathBuf, bool) {
+    let done = shared.spawners.remove(path.clone()).await;
+    if let Err(problem) = &done {
+        tracing::warn!(%problem, "something stays in the trash for now");
+        tokio::time::sleep(TRASH_AGAIN_AFTER).await;
+    }
+    (path, done.is_ok())
 }

@@ -183,6 +183,8 @@ pub struct RoomSpec {
     pub layer: Option<PathBuf>,
     /// What the room writes is in memory although it has a layer, which is then one more of those below.
     pub in_memory: bool,
+    /// What it writes to `layer` need not outlive the machine: nothing in the room, nor its end, waits for the disk.
+    pub volatile: bool,
     /// Layers between the template and `layer`, the lowest first; each a directory of the host with `fs/` in it. Only
     /// with `layer`.
     pub lowers: Vec<PathBuf>,
@@ -215,6 +217,7 @@ impl RoomSpec {
             workspace: None,
             layer: None,
             in_memory: false,
+            volatile: false,
             lowers: Vec::new(),
             disk: None,
             mounts: Vec::new(),

@@ -359,6 +359,7 @@ pub(crate) fn room_spec(
         workspace: None,
         layer: Some(layer),
         in_memory: policy.ephemeral == Some(true),
+        volatile: false,
         lowers,
         disk,
         mounts: mounts.collect(),

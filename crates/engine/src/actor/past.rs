@@ -70,7 +70,9 @@ impl Actor {
         let id = format!("{}-{number}", self.row.session.id);
         let lowers = shared.layer_dirs(&stack.frozen);
         let disk = shared.disk_state(&policy, &layer, Beneath::of(&lowers));
-        room_spec(id, &policy, (layer, lowers), disk, &shared.config.mounts)
+        let spec = room_spec(id, &policy, (layer, lowers), disk, &shared.config.mounts)?;
+        // A slot whose machine was restarted begins anew, so nobody has a use for what it would have flushed.
+        Ok(RoomSpec { volatile: self.row.session.pool.is_some(), ..spec })
     }
 
     /// Records that the session stands on another stack, and replaces its room by one on it. When this fails, all is as

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use crate::storage;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::time::Instant;
 use workroom_store::{Change, SessionStack};
@@ -40,6 +41,28 @@ pub(super) struct SlotRecord {
     pub(super) generation: u64,
     pub(super) held: Option<Held>,
     pub(super) uses: u64,
+    /// Since which start of the machine it has its session, whose files need not outlive that. Records from before do not
+    /// have it: theirs do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) boot: Option<String>,
+}
+
+impl SlotRecord {
+    /// Takes its session and its lease away if the machine was restarted since: what was flushed in such a session did not
+    /// wait for the disk, and who has it is to know. Whether it has lost them.
+    pub(super) fn outlive(&mut self, boot: &str) -> bool {
+        if self.session.is_none() || self.boot.as_deref().is_none_or(|since| since == boot) {
+            return false;
+        }
+        (self.session, self.held) = (None, None);
+        true
+    }
+}
+
+/// What tells one start of the machine from another.
+pub(super) fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()).trim()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

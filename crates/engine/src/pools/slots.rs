@@ -1,6 +1,6 @@
 //! The slots of a pool: which there are, who has them, which are free, which wait for a room.
 
-use crate::pools::record::{FoundSlot, Held, SlotRecord, Term};
+use crate::pools::record::{FoundSlot, Held, SlotRecord, Term, boot};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tokio::time::Instant;
 use workroom_types::{SlotState, Timestamp};
@@ -170,6 +170,7 @@ impl Slots {
         let slot = self.all.get_mut(&number)?;
         slot.record.session = Some(session);
         slot.record.generation = generation;
+        slot.record.boot = Some(boot().to_owned());
         slot.reason = None;
         let waited = slot.was_used.then_some(slot.since);
         slot.since = Instant::now();

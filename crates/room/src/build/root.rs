@@ -5,7 +5,7 @@ use crate::identity::Privilege;
 use crate::mounts::{Attributes, FsOption, attach, clone_tree, make, make_overlay, set_attributes};
 use crate::step::During;
 use crate::template::ROOM;
-use rustix::fs::{CWD, Mode};
+use rustix::fs::{AtFlags, CWD, Mode, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use rustix::process::{Gid, Uid};
@@ -23,6 +23,7 @@ pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
     let (layer, lowers) = (builder.layer.take(), std::mem::take(&mut builder.lowers));
     map_ids(builder, made, lowers.iter().chain(&layer))?;
     let mut stack = attach_lowers(lowers)?;
+    let is_volatile = builder.spec.volatile && layer.is_some();
     let upper = match layer {
         Some(layer) => attach_layer(builder, made, layer)?,
         None => attach_memory(builder, made)?,
@@ -46,9 +47,26 @@ pub(super) fn mount_root(builder: &mut Builder<'_>, made: &mut Made) -> Result<(
         }
         Privilege::Rootless => options.push(FsOption::Flag("userxattr")),
     }
+    if is_volatile {
+        forget_volatile().during(step)?;
+        options.push(FsOption::Flag("volatile"));
+    }
     let root = make_overlay(&stack, &options, plain).during("overlay")?;
     attach(root.as_fd(), CWD, ROOM).during(step)?;
     made.root = Some(root);
+    Ok(())
+}
+
+/// An overlay that was mounted so is mounted again only if somebody says that the machine has not crashed meanwhile, by
+/// taking this mark away. Whoever asks for such a room sees to that.
+fn forget_volatile() -> Result<(), Errno> {
+    let mark = "/upper/work/work/incompat/volatile";
+    for (path, kind) in [(&*format!("{mark}/dirty"), AtFlags::empty()), (mark, AtFlags::REMOVEDIR)] {
+        match unlinkat(CWD, path, kind) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(())
 }
 
@@ -67,7 +85,7 @@ fn attach_places(builder: &Builder<'_>) -> Result<Option<String>, RoomError> {
     let own = |path: &Path, (uid, gid): (u32, u32)| match base {
         Some(base) => {
             let (uid, gid) = (Uid::from_raw(base + uid), Gid::from_raw(base + gid));
-            rustix::fs::chownat(&layer, path, Some(uid), Some(gid), rustix::fs::AtFlags::empty())
+            rustix::fs::chownat(&layer, path, Some(uid), Some(gid), AtFlags::empty())
         }
         None => Ok(()),
     };
@@ -88,8 +106,7 @@ fn attach_places(builder: &Builder<'_>) -> Result<Option<String>, RoomError> {
             let in_workspace = path.starts_with("workspace");
             let id = if in_workspace { AGENT_ID } else { 0 };
             own(&path, below.map_or((id, id), |stat| (stat.st_uid, stat.st_gid))).during(step)?;
-            rustix::fs::chmodat(&layer, &path, Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
-                .during(step)?;
+            rustix::fs::chmodat(&layer, &path, Mode::from_raw_mode(mode), AtFlags::empty()).during(step)?;
         }
     }
     Ok(Some("/places".into()))
@@ -117,8 +134,7 @@ fn attach_memory(builder: &Builder<'_>, made: &mut Made) -> Result<&'static str,
     }
     if let Some(range) = &builder.range {
         let (uid, gid) = (Uid::from_raw(range.base), Gid::from_raw(range.base));
-        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), rustix::fs::AtFlags::empty())
-            .during(step)?;
+        rustix::fs::chownat(&upper, "upper", Some(uid), Some(gid), AtFlags::empty()).during(step)?;
     }
     if limited {
         made.holds(Layer::Disk, DISK_IN_MEMORY);
