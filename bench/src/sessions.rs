@@ -239,14 +239,16 @@ fn bursts(served: &Served) -> Result<Vec<f64>, String> {
                     scope.spawn(|| {
                         let http = served.connect();
                         start.wait();
-                        create(&mut http?)
+                        let started = Instant::now();
+                        create(&mut http?).map(|_| started)
                     })
                 })
                 .collect();
             start.wait();
-            let started = Instant::now();
+            // By the clients' own word: this thread may be the last to get a processor.
+            let mut started = Instant::now();
             for worker in workers {
-                worker.join().unwrap_or_else(|_| Err("a client failed".into()))?;
+                started = started.min(worker.join().unwrap_or_else(|_| Err("a client failed".into()))?);
             }
             Ok::<_, String>(started.elapsed())
         })?;

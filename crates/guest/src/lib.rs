@@ -80,7 +80,7 @@ pub struct Walls {
 pub struct WorkGroup {
     /// cgroup v2: commands are born in this group.
     pub birth: Option<OwnedFd>,
-    /// cgroup v1: the launcher joins by writing to these `cgroup.procs`, opened by the privileged builder.
+    /// cgroup v1: the launcher joins by writing to these `tasks`, opened by the privileged builder.
     pub join: Vec<OwnedFd>,
     /// `cgroup.freeze` and `cgroup.events` of the group that all commands are in, where there is one.
     pub freezer: Option<(OwnedFd, OwnedFd)>,
