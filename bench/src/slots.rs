@@ -24,8 +24,13 @@ const ROWS: [(&str, &str); 8] = [
     ("trajectory", "HTTP: 50 actions: write, run, read, search, patch"),
 ];
 
+/// These take more than a command: the room is paused before it is given back, or has little disk.
+const PAUSED: &str = "a paused room";
+const FULL: &str = "a full disk";
+const LITTLE_DISK: u64 = 64 << 20;
+
 /// What the last one left: a name, and the command that leaves it. `{files}` is a number.
-const LEFTOVERS: [(&str, &str); 10] = [
+const LEFTOVERS: [(&str, &str); 12] = [
     ("nothing", "true"),
     ("many files", "mkdir d && cd d && seq {files} | xargs touch"),
     ("closed trees", "mkdir -p a/b/c && touch a/b/c/f && chmod -R a-w a && chmod 0 a/b"),
@@ -41,6 +46,8 @@ const LEFTOVERS: [(&str, &str); 10] = [
         "odd names",
         "mkdir -- -rf \"$(printf 'new\\nline')\" \"$(printf '\\377')\" && touch -- \"-rf/$(printf '\\033[2J')\"",
     ),
+    (PAUSED, "for i in $(seq 20); do sleep 1000 & done > /dev/null 2>&1; :"),
+    (FULL, "head -c 100M /dev/zero > x 2> /dev/null; for i in $(seq 5); do mkdir d$i 2> /dev/null; done; :"),
     ("full memory files", "head -c 64M /dev/zero > /dev/shm/x; head -c 64M /dev/zero > y; :"),
 ];
 
@@ -199,7 +206,8 @@ fn resets(served: &Served, rounds: usize) -> Result<Value, String> {
     let mut found = Vec::new();
     for (number, (kind, leave)) in LEFTOVERS.iter().enumerate() {
         let pool = format!("reset-{number}");
-        set(&mut http, &pool, &json!({"min": 1, "max": 1}))?;
+        let policy = if *kind == FULL { json!({"disk": LITTLE_DISK}) } else { json!({}) };
+        set(&mut http, &pool, &json!({"min": 1, "max": 1, "policy": policy}))?;
         let leave = leave.replace("{files}", &files.to_string());
         // To leave a million files takes far longer than to be rid of them.
         let times = if leave.contains("seq 1000000 ") { 5 } else { rounds.min(100) };
@@ -208,6 +216,9 @@ fn resets(served: &Served, rounds: usize) -> Result<Value, String> {
         for round in 0..times {
             guard::alive();
             exec(&mut http, session_of(&lease)?, &json!({"command": leave, "timeout_ms": 25_000}))?;
+            if *kind == PAUSED {
+                http.ask("POST", &format!("/v1/sessions/{}/pause", session_of(&lease)?), "")?;
+            }
             // From one trajectory's last word to the next one's first: two calls, both on the disk.
             let started = Instant::now();
             call(&mut http, &pool, "release", &round.to_string())?;
