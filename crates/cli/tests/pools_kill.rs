@@ -49,10 +49,18 @@ impl Client {
         Request::post(format!("/v1/pools/p/{verb}"), Some(body))
     }
 
-    async fn mark(&self, session: &str) -> Option<Value> {
+    fn marking(&self, session: &str) -> Request {
         let command = json!({"command": "cat who 2>/dev/null; echo \"$ME\" > who", "env": {"ME": self.name}});
-        let request = Request::post(format!("/v1/sessions/{session}/exec"), Some(command));
-        self.line.attempt(&request).await.ok().filter(|heard| heard.status == 200).map(|heard| heard.body)
+        Request::post(format!("/v1/sessions/{session}/exec"), Some(command))
+    }
+
+    async fn mark(&self, session: &str) -> Option<Value> {
+        self.line
+            .attempt(&self.marking(session))
+            .await
+            .ok()
+            .filter(|heard| heard.status == 200)
+            .map(|heard| heard.body)
     }
 
     /// Until the server is gone, or it is enough.
@@ -97,7 +105,7 @@ impl Client {
         let heard = self.line.ask(&self.call("acquire", &trajectory)).await;
         let now = heard.expect(200)["session"].as_str().expect("a session").to_owned();
         // One whose release was under way may have been released, and has another session by now.
-        let ran = self.mark(&now).await.expect("a room that answers");
+        let ran = self.line.ask(&self.marking(&now)).await.expect(200).clone();
         if now == session {
             assert!(ran["stdout"] == "" || ran["stdout"] == format!("{}\n", self.name), "{ran}");
         } else {

@@ -114,6 +114,7 @@ impl Pools {
 /// Takes up every pool where the last server left it. Sessions of pools that no slot is are over.
 pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
     let mut in_use = HashSet::new();
+    let mut pools = Vec::new();
     for id in shared.store.sessions_with(record::POOL).await.map_err(storage)? {
         let Some(mut found) = record::read(shared, &id).await? else { continue };
         shared.pools.close(&id);
@@ -134,7 +135,7 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
                 None => shared.pools.close(session),
             }
         }
-        start(shared, found);
+        pools.push(found);
     }
     let mut filter = SessionFilter { pool: InPool::Any, limit: 500, ..SessionFilter::default() };
     loop {
@@ -148,6 +149,8 @@ pub(crate) async fn at_start(shared: &Arc<Shared>) -> Result<(), Problem> {
             }
         }
     }
+    // Not before: what their keepers make from here on is in no slot's record either.
+    pools.into_iter().for_each(|found| start(shared, found));
     Ok(())
 }
 
