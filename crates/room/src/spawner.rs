@@ -282,8 +282,6 @@ impl Spawner {
     fn remove(&mut self, template: &Result<Template, RoomError>, job: u64, path: &Path) -> io::Result<()> {
         let cloned = clone_process(CloneFlags::NONE, None, || {
             let Ok(template) = template else { return 1 };
-            // Nobody waits for it.
-            let _ = rustix::process::setpriority_process(None, REMOVERS_NICE);
             match template.on_the_machine(|| workroom_layers::remove_tree(path)) {
                 Ok(Ok(())) => 0,
                 Ok(Err(error)) => error.raw_os_error().unwrap_or(libc::EIO),
@@ -369,9 +367,6 @@ impl Spawner {
         }
     }
 }
-
-/// How far those who delete stand back behind everybody else.
-const REMOVERS_NICE: i32 = 15;
 
 /// An id becomes part of a cgroup's name.
 fn check_id(id: &str) -> Result<(), RoomError> {
